@@ -1,0 +1,131 @@
+// Package api is how dhcp-meta and the command line talk to dhcp-engine: HTTP
+// with JSON bodies over a unix socket that only root may use. It is private to
+// one installation: both sides are of the same release or of neighbouring ones.
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"time"
+)
+
+// AttachmentID names an attachment: one interface of one sandbox. CNI allows
+// neither '/' nor ':' in its parts.
+type AttachmentID struct {
+	ContainerID string `json:"containerID"`
+	IfName      string `json:"ifName"`
+}
+
+func (id AttachmentID) String() string { return id.ContainerID + ":" + id.IfName }
+
+// ParseAttachmentID is the inverse of String.
+func ParseAttachmentID(s string) (AttachmentID, bool) {
+	c, i, ok := strings.Cut(s, ":")
+	return AttachmentID{c, i}, ok && c != "" && i != ""
+}
+
+// Pod is the Kubernetes pod of an attachment, as CNI_ARGS tell it; the zero
+// value where a runtime tells none.
+type Pod struct {
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name,omitempty"`
+	UID       string `json:"uid,omitempty"`
+}
+
+// Request describes an attachment to Prepare, Attach and Check.
+type Request struct {
+	AttachmentID
+	// Netns is the path of the network namespace, CNI_NETNS.
+	Netns string `json:"netns"`
+	// Network is the name of the network configuration.
+	Network string `json:"network"`
+	Pod     Pod    `json:"pod,omitzero"`
+	// DHCP is the network's dhcp object as it was written; empty: all defaults.
+	DHCP json.RawMessage `json:"dhcp,omitempty"`
+	// Timeout is the time that Attach may take, in nanoseconds. The engine gives
+	// up a little earlier, so that its own error arrives.
+	Timeout time.Duration `json:"timeout,omitempty"`
+}
+
+// Lease is the answer to Attach: what the CNI result says of the lease.
+type Lease struct {
+	// HardwareAddr is the MAC that the interface has now.
+	HardwareAddr string `json:"mac"`
+	// Address is the leased address with its mask, "10.77.0.50/24".
+	Address string `json:"address"`
+	// Gateway is the first router on the link of Address; may be empty.
+	Gateway string `json:"gateway,omitempty"`
+	// Routes are the routes that were installed.
+	Routes []Route `json:"routes,omitempty"`
+	DNS    DNS     `json:"dnsConfig,omitzero"`
+	// MTU is the link's MTU where the lease lowered it; 0 otherwise.
+	MTU int `json:"mtu,omitempty"`
+}
+
+// Route is an installed route; an empty Gateway means that Dst is on the link.
+type Route struct {
+	Dst     string `json:"dst"`
+	Gateway string `json:"gw,omitempty"`
+	Metric  int    `json:"metric,omitempty"`
+}
+
+// DNS is options 6, 15 and 119.
+type DNS struct {
+	Nameservers []string `json:"nameservers,omitempty"`
+	Domain      string   `json:"domain,omitempty"`
+	Search      []string `json:"search,omitempty"`
+}
+
+// Status is an attachment as `dhcp-engine leases` shows it. Times are wall
+// clock, for people; nil where they do not apply or never come.
+type Status struct {
+	AttachmentID
+	Pod     Pod    `json:"pod,omitzero"`
+	Network string `json:"network"`
+	Netns   string `json:"netns"`
+	// State is a state of RFC 2131, or "SUPERSEDED".
+	State        string     `json:"state"`
+	HardwareAddr string     `json:"mac,omitempty"`
+	ClientID     string     `json:"clientID,omitempty"` // hexadecimal
+	Address      string     `json:"address,omitempty"`
+	Server       string     `json:"server,omitempty"`
+	T1           *time.Time `json:"t1,omitempty"`
+	T2           *time.Time `json:"t2,omitempty"`
+	Expiry       *time.Time `json:"expiry,omitempty"`
+	// Infinite says that the lease never ends.
+	Infinite bool `json:"infinite,omitempty"`
+	// LastError is the last thing that went wrong; empty when all is well.
+	LastError string `json:"lastError,omitempty"`
+}
+
+// Sweep says which attachments of a network are valid; the engine ends all
+// others of that network (CNI GC).
+type Sweep struct {
+	Network string         `json:"network"`
+	Valid   []AttachmentID `json:"valid"`
+}
+
+// Backend is what the server serves: the engine. Errors that carry a CNI code
+// (see WithCode) keep it on their way to the plugin; all others become code 999.
+type Backend interface {
+	// Prepare is asked before the wrapped plugin runs: is the engine ready, is
+	// the request sound. It ends the pod's older sandbox on the same network and
+	// interface.
+	Prepare(ctx context.Context, r Request) error
+	// Attach gives the interface its address. It is idempotent. When ctx ends
+	// first, nothing is left of it.
+	Attach(ctx context.Context, r Request) (Lease, error)
+	// Check compares lease, address and routes with what should be there. It
+	// acquires nothing.
+	Check(ctx context.Context, r Request) (Lease, error)
+	// Detach gives the address back and forgets the attachment. An unknown one
+	// is a quick success.
+	Detach(ctx context.Context, id AttachmentID) error
+	Sweep(ctx context.Context, s Sweep) error
+	// List returns all attachments, sorted by id.
+	List(ctx context.Context) ([]Status, error)
+	// Ready is nil when Attach can work: records are restored and the state
+	// folder can be written.
+	Ready() error
+}

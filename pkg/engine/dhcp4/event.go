@@ -1,0 +1,123 @@
+package dhcp4
+
+import (
+	"net/netip"
+
+	"github.com/insomniacslk/dhcp/dhcpv4"
+)
+
+// An Event is something that happened outside the machine: Start, Resume,
+// Received, Elapsed or Stop.
+type Event interface{ event() }
+
+// Start begins in INIT. With Previous, a lease that an earlier life of the same
+// client held, it begins in INIT-REBOOT instead (RFC 2131, 3.2): the address is
+// asked for again, and is not used before an ACK. When no server answers, the
+// machine goes on to INIT.
+type Start struct {
+	Previous *Lease
+}
+
+// Resume goes on with a lease whose address is on the interface already, as
+// after a restart of the engine. Before T1 the machine is BOUND at once and
+// sends nothing; past T1 it verifies the lease by INIT-REBOOT, and when no
+// server answers it goes on to use the lease for the rest of its time (RFC
+// 2131, 3.2 number 4). An expired lease is dropped.
+type Resume struct {
+	Lease Lease
+}
+
+// Received is a message from the wire. The machine decides whether it is meant
+// for it; the caller filters for economy only.
+type Received struct {
+	Msg *dhcpv4.DHCPv4
+	// From is the source address of the IP datagram.
+	From netip.Addr
+}
+
+// Elapsed says that the time of Deadline has come. Before that time it does
+// nothing.
+type Elapsed struct{}
+
+// Renew asks for the lease to be renewed now, as if T1 had come. It does
+// nothing outside BOUND.
+type Renew struct{}
+
+// Stop ends the machine. With Release a held lease is given back by a
+// DHCPRELEASE (RFC 2131, 4.4.6).
+type Stop struct {
+	Release bool
+}
+
+func (Start) event()    {}
+func (Resume) event()   {}
+func (Received) event() {}
+func (Elapsed) event()  {}
+func (Renew) event()    {}
+func (Stop) event()     {}
+
+// An Action is what the caller has to do after a Step: Claim, Send, Use, Drop
+// or Ignore, in the order in which they come.
+type Action interface{ action() }
+
+// Claim comes before the first Send of a REQUEST for an offered address. The
+// caller makes it durable before it sends: from then on a server may hold a
+// lease, and only who remembers the claim can give it back after a crash. If it
+// cannot be made durable, the caller does not send, and stops the machine.
+type Claim struct {
+	// Lease is what the OFFER promised. It is no lease yet and must not be
+	// used; ReleaseOf makes the message that gives it back.
+	Lease Lease
+}
+
+// Send is a message to be put on the wire. Its IP source address is
+// Msg.ClientIPAddr (ciaddr): 0.0.0.0 before an address is held, the leased
+// address in RENEWING, REBINDING and for RELEASE.
+type Send struct {
+	Msg *dhcpv4.DHCPv4
+	// To is the IP destination; the zero Addr means 255.255.255.255.
+	To netip.Addr
+	// Via is the address to ask for by ARP when To is valid: the next hop that
+	// the lease's own routes give, or To itself when it is on the link. It does
+	// not depend on the routing table of the namespace.
+	Via netip.Addr
+}
+
+// Use says that the lease is valid now: after an ACK, or after Resume. A
+// renewed lease comes as a new Use.
+type Use struct {
+	Lease Lease
+	// Remarks are what the ACK held and could not be used, for the log: a
+	// malformed option 121, senseless timers.
+	Remarks []string
+}
+
+// Drop says that the lease last given by Use must not be used any longer.
+type Drop struct {
+	Lease  Lease
+	Reason Reason
+}
+
+// Ignore says that a message was left aside, and why; for counters, debug logs
+// and for the error of an ADD that got no address. It asks for nothing.
+type Ignore struct {
+	Msg    *dhcpv4.DHCPv4
+	From   netip.Addr
+	Reason string
+}
+
+func (Claim) action()  {}
+func (Send) action()   {}
+func (Use) action()    {}
+func (Drop) action()   {}
+func (Ignore) action() {}
+
+// Reason is why a lease was dropped.
+type Reason string
+
+// The reasons of a Drop.
+const (
+	Nak      Reason = "nak"      // the server took it back
+	Expired  Reason = "expired"  // its time ran out
+	Released Reason = "released" // Stop with Release
+)

@@ -1,0 +1,2 @@
+// Package engine is the node's DHCP client for the interfaces of pods.
+package engine

@@ -1,0 +1,85 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/dhcp-meta/dhcp-meta/pkg/engine/dhcp4"
+)
+
+// ErrGone is returned by Links when the network namespace or the interface is
+// no longer there, or when another namespace stands at its path now. What is
+// left of the attachment then is its record.
+var ErrGone = errors.New("interface is gone")
+
+// Links is what the engine asks of the kernel. Every call is one short visit to
+// the namespace of the target; no call leaves a thread, a socket or a
+// descriptor behind, except that a Port is open until Close. All are safe for
+// concurrent use. A target whose Netns.Cookie is not 0 must be the namespace
+// with that cookie, otherwise ErrGone.
+type Links interface {
+	// Inspect tells of the interface without changing it. It refuses a path
+	// that is no network namespace, is not below an allowed root, or is the
+	// host's own namespace.
+	Inspect(ctx context.Context, t Target) (Link, error)
+	// SetHardwareAddr gives the interface another MAC.
+	SetHardwareAddr(ctx context.Context, t Target, mac net.HardwareAddr) error
+	// Open brings the interface up, waits for its carrier as long as ctx
+	// allows, and opens it for DHCP.
+	Open(ctx context.Context, t Target) (Port, error)
+	// Configure makes the interface carry want, which expires in lifetime
+	// (dhcp4.Infinite: never), in place of have, which an earlier Configure put
+	// there (zero: nothing). What both share stays without a gap, the rest of
+	// have goes before the rest of want comes. It may be repeated, also after a
+	// crash half way.
+	Configure(ctx context.Context, t Target, have, want Setup, lifetime time.Duration) error
+	// Clear takes away what Configure put there. What is gone already is no
+	// error; neither is ErrGone.
+	Clear(ctx context.Context, t Target, have Setup) error
+	// Verify tells what of want is missing from the interface, in words; nil
+	// when all is there.
+	Verify(ctx context.Context, t Target, want Setup) error
+	// Watch sends the path of a namespace below one of the allowed roots when it
+	// has ended, until ctx is done; then it returns nil.
+	Watch(ctx context.Context, ended func(path string)) error
+}
+
+// Link is what Inspect sees.
+type Link struct {
+	// Netns is the target's namespace with its cookie filled in.
+	Netns        Netns
+	HardwareAddr net.HardwareAddr
+	// MTU in bytes.
+	MTU int
+	// Kind is the kernel's name of the device type: "veth", "macvlan".
+	Kind string
+}
+
+// Port is an interface that is open for DHCP. It keeps its namespace alive, so
+// it is open for the time of one exchange only. It is used by one goroutine.
+type Port interface {
+	// Received is the stream of DHCP replies to this interface's hardware
+	// address. It is closed when the port is closed or the interface has gone.
+	Received() <-chan dhcp4.Received
+	// Send puts a message on the wire. A unicast one waits for the ARP answer
+	// of its next hop, for a second or so; an error says that it was not sent.
+	Send(ctx context.Context, s dhcp4.Send) error
+	Close() error
+}
+
+// Store keeps the records. Safe for concurrent use; calls for one attachment
+// come one after another.
+type Store interface {
+	// Load returns all readable records. A corrupt one is moved aside, reported
+	// to the log, and is no error.
+	Load() ([]Record, error)
+	// Put makes the record durable before it returns. An error means that the
+	// old record, or none, is still there.
+	Put(Record) error
+	// Delete forgets a record; an unknown one is no error.
+	Delete(AttachmentID) error
+	// Check tells whether a Put would work now.
+	Check() error
+}

@@ -1,0 +1,100 @@
+package engine
+
+import (
+	"encoding/json"
+	"net"
+	"net/netip"
+
+	"github.com/dhcp-meta/dhcp-meta/pkg/engine/api"
+	"github.com/dhcp-meta/dhcp-meta/pkg/engine/dhcp4"
+)
+
+// AttachmentID names an attachment: one interface of one sandbox.
+type AttachmentID = api.AttachmentID
+
+// Pod is the Kubernetes pod of an attachment.
+type Pod = api.Pod
+
+// Attachment is one interface of one sandbox on one network.
+type Attachment struct {
+	AttachmentID
+	// Network is the name of the network configuration.
+	Network string
+	Pod     Pod
+	// Netns is where the interface lives.
+	Netns Netns
+	// DHCP is the network's dhcp object as the caller sent it; package network
+	// parses it.
+	DHCP json.RawMessage
+}
+
+// Target is the interface of the attachment, for the kernel.
+func (a Attachment) Target() Target { return Target{Netns: a.Netns, IfName: a.IfName} }
+
+// Netns is a network namespace: its path, and the cookie that tells it from a
+// later namespace at the same path. Cookies are unique within one boot (unlike
+// inode numbers, which the kernel hands out again).
+type Netns struct {
+	Path string
+	// Cookie is SO_NETNS_COOKIE; 0 means not yet known.
+	Cookie uint64
+}
+
+// Target is an interface in a network namespace.
+type Target struct {
+	Netns  Netns
+	IfName string
+}
+
+// Phase says how far an attachment had come when its record was written.
+type Phase string
+
+// The phases of a record.
+const (
+	// Claimed: an address was asked for; a server may hold it for us.
+	Claimed Phase = "claimed"
+	// Leased: the lease is valid and Setup is, or is about to be, on the
+	// interface.
+	Leased Phase = "leased"
+	// Superseded: a newer sandbox of the pod has taken the attachment's place.
+	// Nothing is left to undo but the record.
+	Superseded Phase = "superseded"
+)
+
+// Record is what is on disk of an attachment: enough to go on after a crash at
+// any moment, and to take away just what was added.
+type Record struct {
+	Attachment
+	Phase Phase
+	// BootID is the boot in which the record was written; times of leases and
+	// the netns cookie mean nothing in another one.
+	BootID string
+	// HardwareAddr and ClientID are the identity under which the server knows
+	// the client.
+	HardwareAddr net.HardwareAddr
+	ClientID     []byte
+	// Lease is the lease, or the claim in phase Claimed.
+	Lease dhcp4.Lease
+	// Setup is what the engine put on the interface, or is about to put there.
+	Setup Setup
+}
+
+// Setup is the part of an interface's configuration that comes from a lease.
+type Setup struct {
+	// Addr is the address; the zero Prefix means that there is none.
+	Addr netip.Prefix
+	// Routes all carry Addr as their preferred source, so that they go with it.
+	Routes []Route
+	// MTU in bytes is set on the link; 0 leaves it alone. PriorMTU is what the
+	// link had before, to be put back.
+	MTU, PriorMTU int
+}
+
+// Route is a route to install.
+type Route struct {
+	Dst netip.Prefix
+	// Gateway is the router; the zero Addr means that Dst is on the link.
+	Gateway netip.Addr
+	// Metric is the priority; 0 is the kernel's default.
+	Metric int
+}

@@ -1,0 +1,72 @@
+# dhcp-meta: everything a contributor types. `make` alone lists the targets.
+
+SHELL       := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS   += --no-print-directory
+# Debian keeps servers in /usr/sbin, which is not in everyone's PATH.
+export PATH := $(PATH):/usr/sbin:/sbin
+.DEFAULT_GOAL := help
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS := -s -w -X github.com/dhcp-meta/dhcp-meta/internal/build.version=$(VERSION)
+
+# Programs that the tests and the demo run, and the Debian package of each.
+DEPS := dnsmasq:dnsmasq-base kea-dhcp4:kea-dhcp4-server ip:iproute2 \
+        ping:iputils-ping nft:nftables flock:util-linux gcc:gcc jq:jq
+
+# How long each fuzz target runs: seconds in `make test`, minutes in `make fuzz`.
+FUZZTIME ?= 3m
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: deps
+deps: ## install what tests and demo need from Debian's packages, when it is missing
+	@tests/install-deps $(DEPS)
+
+.PHONY: build
+build: ## build both programs, static, into bin/
+	@mkdir -p bin
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
+
+.PHONY: demo
+demo: deps build ## show the main job on real parts (root; about a minute)
+	@PLUGINS=$$(tests/tool-cache plugins) BIN=$(CURDIR)/bin tests/demo/demo
+
+.PHONY: test
+test: deps lint unit fuzz-short integration ## all tests, as CI runs them (root)
+
+.PHONY: lint
+lint: ## formatting, vet, staticcheck, import rules
+	@echo "== gofmt"; files=$$(gofmt -l .); [ -z "$$files" ] || { echo "not formatted (run gofmt -w):" $$files; exit 1; }
+	@echo "== vet"; go vet ./...
+	@echo "== staticcheck"; "$$(tests/tool-cache tools)/staticcheck" ./...
+	@echo "== import rules"; go test ./internal/archtest/...
+
+.PHONY: unit
+unit: ## unit and simulated tests with the race detector (no root)
+	go test -race -p 2 $$(go list ./... | grep -v /tests/)
+
+.PHONY: integration
+integration: ## both programs against real DHCP servers in network namespaces (root)
+	DHCP_META_REQUIRE_ROOT=1 \
+		go test -count=1 -timeout 20m ./tests/...
+
+.PHONY: fuzz
+fuzz: ## run every fuzz target for FUZZTIME (3m)
+	@tests/fuzz $(FUZZTIME)
+
+.PHONY: fuzz-short
+fuzz-short: ## run every fuzz target for two seconds
+	@tests/fuzz 2s
+
+.PHONY: bench
+bench: deps build ## Go benchmarks, and the figures of docs/performance.md (root)
+	go test -run '^$$' -bench . -benchmem $$(go list ./... | grep -v /tests/)
+	DHCP_META_REQUIRE_ROOT=1 \
+		go test -count=1 -timeout 60m -run '^$$' -bench . -benchtime 1x ./tests/bench/...
+
+.PHONY: clean
+clean: ## remove bin/ (the tool cache stays; it is below ~/.cache/dhcp-meta)
+	rm -rf bin

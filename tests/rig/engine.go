@@ -1,0 +1,195 @@
+package rig
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/dhcp-meta/dhcp-meta/pkg/engine/api"
+)
+
+// Engine is a dhcp-engine on the node, and what survives it: its state folder and
+// the path of its socket.
+type Engine struct {
+	*Process
+	StateDir, Socket string
+
+	node *Netns
+	args []string
+}
+
+// StartEngine runs dhcp-engine in the node's namespace, with args added to its
+// flags, and waits until it is ready.
+func StartEngine(t testing.TB, node *Netns, args ...string) *Engine {
+	t.Helper()
+	e := NewEngine(t, node, args...)
+	e.Start(t)
+	return e
+}
+
+// NewEngine prepares an engine that does not run yet.
+func NewEngine(t testing.TB, node *Netns, args ...string) *Engine {
+	t.Helper()
+	// A socket's path may have 107 bytes, which the folder of a test with a long
+	// name would exceed.
+	run, err := os.MkdirTemp("", "dm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(run) })
+	return &Engine{
+		StateDir: filepath.Join(t.TempDir(), "state"),
+		Socket:   filepath.Join(run, "run", "engine.sock"),
+		node:     node,
+		args:     args,
+	}
+}
+
+// Start starts the engine and waits until it is ready.
+func (e *Engine) Start(t testing.TB) {
+	t.Helper()
+	e.Launch(t)
+	e.AwaitReady(t)
+}
+
+// Launch starts the engine and does not wait.
+func (e *Engine) Launch(t testing.TB) {
+	t.Helper()
+	args := append([]string{
+		"run", "--no-kubernetes", "--log-level=debug",
+		"--state-dir=" + e.StateDir, "--socket=" + e.Socket,
+	}, e.args...)
+	e.Process = e.node.Start(t, "dhcp-engine", exec.Command(Program("dhcp-engine"), args...))
+}
+
+// AwaitReady waits until /readyz says yes.
+func (e *Engine) AwaitReady(t testing.TB) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+	defer cancel()
+	// Readiness has no event to wait for from outside; the kubelet's probe asks
+	// again and again too.
+	again := time.NewTicker(5 * time.Millisecond)
+	defer again.Stop()
+	for {
+		err := e.ready(ctx)
+		if err == nil {
+			return
+		}
+		select {
+		case <-again.C:
+		case <-e.Exited():
+			t.Fatalf("dhcp-engine ended before it was ready:\n%s", list(e.Lines.Since(0)))
+		case <-ctx.Done():
+			t.Fatalf("dhcp-engine is not ready: %v\n%s", err, list(e.Lines.Since(0)))
+		}
+	}
+}
+
+func (e *Engine) ready(ctx context.Context) error {
+	_, err := e.get(ctx, "/readyz")
+	return err
+}
+
+// Restart ends the engine with end, which is Kill or Stop, and starts it again.
+func (e *Engine) Restart(t testing.TB, end func(testing.TB)) {
+	t.Helper()
+	end(t)
+	e.Start(t)
+}
+
+// Leases lists the engine's attachments.
+func (e *Engine) Leases(t testing.TB) []api.Status {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+	defer cancel()
+	b, err := e.get(ctx, "/v1/attachments")
+	if err != nil {
+		t.Fatalf("list leases: %v", err)
+	}
+	var list []api.Status
+	if err := json.Unmarshal(b, &list); err != nil {
+		t.Fatalf("list leases: %v in %s", err, b)
+	}
+	return list
+}
+
+// get asks over the socket as curl would. It does not use package api's client,
+// since that one is under test.
+func (e *Engine) get(ctx context.Context, path string) ([]byte, error) {
+	transport := &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", e.Socket)
+		},
+		DisableKeepAlives: true,
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://engine"+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s: %s: %s", path, resp.Status, b)
+	}
+	return b, nil
+}
+
+// Records are the names of the files in the engine's folder of attachments.
+func (e *Engine) Records(t testing.TB) []string {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Join(e.StateDir, "attachments"))
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, f := range entries {
+		names = append(names, f.Name())
+	}
+	return names
+}
+
+// Load is what a process takes from the machine.
+type Load struct {
+	Threads, Descriptors int
+	// RSS in bytes.
+	RSS int64
+}
+
+// Load reads /proc of the engine.
+func (e *Engine) Load(t testing.TB) Load {
+	t.Helper()
+	proc := fmt.Sprintf("/proc/%d", e.PID())
+	threads, err := os.ReadDir(proc + "/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fds, err := os.ReadDir(proc + "/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	statm, err := os.ReadFile(proc + "/statm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var size, resident int64
+	if _, err := fmt.Sscan(string(statm), &size, &resident); err != nil {
+		t.Fatalf("read %s/statm: %v", proc, err)
+	}
+	return Load{Threads: len(threads), Descriptors: len(fds), RSS: resident * int64(os.Getpagesize())}
+}

@@ -1,19 +1,50 @@
 // Package network is what a network says of DHCP: the dhcp object of its
 // configuration, and the identity under which a client shows itself to the
-// server. It is pure.
+// server.
+//
+// It is pure: the same object and the same identity always give the same
+// settings, client identifier, host name and MAC, on every node and in every
+// release. What is derived here is what a server keeps its lease under, so a
+// change of a derivation is a change of every client's identity.
 package network
 
 import (
-	"encoding/json"
 	"net"
 	"net/netip"
 	"time"
 )
 
+// The defaults of the keys that have one.
+const (
+	DefaultSocket   = "/run/dhcp-meta/engine.sock"
+	DefaultStateDir = "/var/lib/dhcp-meta"
+	// DefaultHostname is the template for option 12 where the network names
+	// none: the pod's name.
+	DefaultHostname = "{pod}"
+)
+
+// The policies for option 61 that have a name; all others are templates.
+const (
+	// ClientIDMAC is the type octet 1 and the MAC, which most clients send and
+	// most reservations are made for.
+	ClientIDMAC = "mac"
+	// ClientIDNone sends no option 61; the server goes by chaddr.
+	ClientIDNone = "none"
+	// ClientIDDUID is the form of RFC 4361, which outlives sandbox and MAC.
+	ClientIDDUID = "duid"
+)
+
+// The range of timeout. CNI runtimes end a plugin after 120 s, and the plugin
+// itself after 110 s, to have time to undo.
+const (
+	MinTimeout = time.Second
+	MaxTimeout = 110 * time.Second
+)
+
 // Settings is a dhcp object with all defaults filled in.
 type Settings struct {
 	// Socket is the engine's unix socket, StateDir the folder that the plugin
-	// shares with it.
+	// shares with it. Both are absolute paths.
 	Socket   string
 	StateDir string
 	// Timeout bounds the time for DHCP at ADD; 0: what is left of the runtime's.
@@ -56,20 +87,12 @@ type Identity struct {
 	HardwareAddr        net.HardwareAddr
 }
 
-// Parse turns a dhcp object into settings: it decodes strictly, fills in the
-// defaults, checks ranges and what contradicts itself. Its error lists all
-// problems with their field paths. An empty raw gives the defaults.
-func Parse(raw json.RawMessage) (Settings, error) { panic("network: contract only") }
-
-// ClientIdentifier returns the value of option 61, its type octet included; nil
-// when none is sent.
-func (s Settings) ClientIdentifier(id Identity) ([]byte, error) { panic("network: contract only") }
-
-// HostnameFor returns the value of option 12, a legal host name; empty when
-// none is sent.
-func (s Settings) HostnameFor(id Identity) string { panic("network: contract only") }
-
-// DeriveMAC returns a locally administered unicast MAC that depends on
-// namespace, pod, network and interface name alone. Without a pod there is
-// nothing stable to derive it from, which is an error.
-func DeriveMAC(id Identity) (net.HardwareAddr, error) { panic("network: contract only") }
+// defaults are the settings of an empty dhcp object.
+func defaults() Settings {
+	return Settings{
+		Socket:   DefaultSocket,
+		StateDir: DefaultStateDir,
+		ClientID: ClientIDMAC,
+		Hostname: DefaultHostname,
+	}
+}

@@ -29,7 +29,7 @@ func WithCode(code uint, err error) error {
 	if err == nil {
 		return nil
 	}
-	if c := (coded{}); errors.As(err, &c) {
+	if _, ok := codeIn(err); ok {
 		return err
 	}
 	return coded{err, code}
@@ -37,13 +37,20 @@ func WithCode(code uint, err error) error {
 
 // CodeOf returns the CNI code of err, CodeInternal when it has none.
 func CodeOf(err error) uint {
+	if code, ok := codeIn(err); ok {
+		return code
+	}
+	return CodeInternal
+}
+
+func codeIn(err error) (code uint, ok bool) {
 	var c coded
 	if errors.As(err, &c) {
-		return c.code
+		return c.code, true
 	}
 	var e *types.Error
 	if errors.As(err, &e) {
-		return e.Code
+		return e.Code, true
 	}
-	return CodeInternal
+	return 0, false
 }

@@ -1,0 +1,135 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/containernetworking/cni/pkg/utils"
+
+	"github.com/dhcp-meta/dhcp-meta/pkg/engine/api"
+)
+
+var errUnknown = errors.New("dhcp-engine has no such call")
+
+func (s *Server) prepareAttachment(r *http.Request, body []byte) (any, error) {
+	req, err := attachmentRequest(r, body)
+	if err != nil {
+		return nil, err
+	}
+	return nil, s.backend.Prepare(r.Context(), req)
+}
+
+func (s *Server) attach(r *http.Request, body []byte) (any, error) {
+	req, err := attachmentRequest(r, body)
+	if err != nil {
+		return nil, err
+	}
+	return s.backend.Attach(r.Context(), req)
+}
+
+func (s *Server) check(r *http.Request, body []byte) (any, error) {
+	req, err := attachmentRequest(r, body)
+	if err != nil {
+		return nil, err
+	}
+	return s.backend.Check(r.Context(), req)
+}
+
+func (s *Server) detachAttachment(r *http.Request, _ []byte) (any, error) {
+	id, err := attachmentID(r)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), s.detach)
+	defer cancel()
+	err = s.backend.Detach(ctx, id)
+	if err != nil && r.Context().Err() != nil {
+		s.log.Warn("detach failed after its caller had gone", "attachment", id, "err", err)
+	}
+	return nil, err
+}
+
+func (s *Server) list(r *http.Request, _ []byte) (any, error) {
+	l, err := s.backend.List(r.Context())
+	if l == nil {
+		l = []api.Status{} // [] rather than null, for people and scripts
+	}
+	return l, err
+}
+
+func (s *Server) sweep(r *http.Request, body []byte) (any, error) {
+	var sw api.Sweep
+	if err := decode(body, &sw); err != nil {
+		return nil, err
+	}
+	// Without this, half a request would end all attachments of the network ""
+	// or, without the list, of a real one.
+	if sw.Network == "" || sw.Valid == nil {
+		return nil, badRequest(errors.New("sweep: network and valid are required"))
+	}
+	return nil, s.backend.Sweep(r.Context(), sw)
+}
+
+func (s *Server) ready(*http.Request, []byte) (any, error) {
+	return nil, api.WithCode(api.CodeNotReady, s.backend.Ready())
+}
+
+func (s *Server) healthy(*http.Request, []byte) (any, error) { return nil, nil }
+
+func unknown(r *http.Request, _ []byte) (any, error) {
+	return nil, fmt.Errorf("%w: %s %s: are plugin and engine of the same release?", errUnknown, r.Method, r.URL.Path)
+}
+
+// attachmentID returns the attachment that the path names. Its parts become part
+// of file names and logs, so it holds them to the rules of CNI.
+func attachmentID(r *http.Request) (api.AttachmentID, error) {
+	id := api.AttachmentID{ContainerID: r.PathValue("container"), IfName: r.PathValue("ifname")}
+	if err := utils.ValidateContainerID(id.ContainerID); err != nil {
+		return id, err
+	}
+	if err := utils.ValidateInterfaceName(id.IfName); err != nil {
+		return id, err
+	}
+	return id, nil
+}
+
+// attachmentRequest decodes body, which must be about the attachment in the path.
+func attachmentRequest(r *http.Request, body []byte) (api.Request, error) {
+	var req api.Request
+	id, err := attachmentID(r)
+	if err != nil {
+		return req, err
+	}
+	if err := decode(body, &req); err != nil {
+		return req, err
+	}
+	if req.AttachmentID != id {
+		return req, badRequest(fmt.Errorf("the path is about %s, the body about %s", id, req.AttachmentID))
+	}
+	if req.Timeout < 0 {
+		return req, badRequest(fmt.Errorf("timeout is negative: %v", req.Timeout))
+	}
+	return req, nil
+}
+
+// decode takes one JSON value and nothing else: a key that this engine does not
+// know is a wish that it would not fulfil.
+func decode(body []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return badRequest(fmt.Errorf("decode the request: %w", err))
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return badRequest(errors.New("decode the request: something follows the JSON value"))
+	}
+	return nil
+}
+
+func badRequest(err error) error { return api.WithCode(types.ErrDecodingFailure, err) }

@@ -44,7 +44,9 @@ type Elapsed struct{}
 type Renew struct{}
 
 // Stop ends the machine. With Release a held lease is given back by a
-// DHCPRELEASE (RFC 2131, 4.4.6).
+// DHCPRELEASE (RFC 2131, 4.4.6), and so is an address that was claimed and that
+// no server has given or refused yet. Without Release there is no action: the
+// lease stays valid for its time, and is the caller's to remember.
 type Stop struct {
 	Release bool
 }
@@ -66,11 +68,11 @@ type Action interface{ action() }
 // cannot be made durable, the caller does not send, and stops the machine.
 type Claim struct {
 	// Lease is what the OFFER promised. It is no lease yet and must not be
-	// used; ReleaseOf makes the message that gives it back.
+	// used; Release makes the message that gives it back.
 	Lease Lease
 }
 
-// Send is a message to be put on the wire. Its IP source address is
+// Send is a message to be put on the wire; it is not to be changed. Its IP source address is
 // Msg.ClientIPAddr (ciaddr): 0.0.0.0 before an address is held, the leased
 // address in RENEWING, REBINDING and for RELEASE.
 type Send struct {
@@ -86,6 +88,7 @@ type Send struct {
 // Use says that the lease is valid now: after an ACK, or after Resume. A
 // renewed lease comes as a new Use.
 type Use struct {
+	// Lease shares its slices with the machine; they are not to be changed.
 	Lease Lease
 	// Remarks are what the ACK held and could not be used, for the log: a
 	// malformed option 121, senseless timers.
@@ -96,10 +99,14 @@ type Use struct {
 type Drop struct {
 	Lease  Lease
 	Reason Reason
+	// Detail is what the server said of it, for the log; may be empty.
+	Detail string
 }
 
-// Ignore says that a message was left aside, and why; for counters, debug logs
-// and for the error of an ADD that got no address. It asks for nothing.
+// Ignore says that a message gave no lease, and why: it was not meant for the
+// client, could not be used, or refused an address that was not held yet (a NAK
+// in REQUESTING). It is for counters, debug logs and the error of an ADD that got
+// no address, and asks for nothing.
 type Ignore struct {
 	Msg    *dhcpv4.DHCPv4
 	From   netip.Addr

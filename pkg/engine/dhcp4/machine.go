@@ -5,10 +5,12 @@ import (
 	"net"
 	"net/netip"
 	"time"
+
+	"github.com/insomniacslk/dhcp/dhcpv4"
 )
 
 // Config is what a machine is told of its client. All of it stays the same for
-// the life of the machine.
+// the life of the machine, which shares the slices with its messages.
 type Config struct {
 	// HardwareAddr is chaddr, six bytes.
 	HardwareAddr net.HardwareAddr
@@ -20,7 +22,8 @@ type Config struct {
 	VendorClass string
 	// Request are option codes to ask for besides the machine's own list.
 	Request []uint8
-	// Options are further options for DISCOVER and REQUEST.
+	// Options are further options for DISCOVER and REQUEST. They cannot replace
+	// what the machine itself says; see reserved.
 	Options []Option
 	// Broadcast sets the BROADCAST flag (RFC 2131, 4.1), for interfaces that
 	// cannot get a unicast frame before they have an address.
@@ -42,40 +45,97 @@ type Option struct {
 	Value []byte
 }
 
-// State is a state of RFC 2131, figure 5.
-type State uint8
-
-// The states. REBOOTING stands for INIT-REBOOT too: the machine leaves
-// INIT-REBOOT within the step that enters it.
-const (
-	Init State = iota
-	Selecting
-	Requesting
-	Rebooting
-	Bound
-	Renewing
-	Rebinding
-	Stopped
-)
-
 // Machine is the DHCP client of one interface. It is not safe for concurrent
 // use.
 type Machine struct {
-	cfg Config
+	cfg   Config
+	state State
+	// deadline is the only timer; the zero time means never.
+	deadline time.Time
+
+	// lease counts while held is true.
+	lease Lease
+	held  bool
+	// claim is an address that a REQUEST asked for and that no server has given
+	// or refused yet; zero: none. A server may hold a lease for it.
+	claim Lease
+	// wish is an address that was lost without a server's word against it.
+	wish netip.Addr
+
+	// xid is the transaction, tries the messages that were sent in the state.
+	xid   dhcpv4.TransactionID
+	tries int
+	// asked and last are the first and the latest REQUEST of the transaction.
+	asked, last time.Time
+	// begun is when acquisition or renewal began; secs is what the latest
+	// DISCOVER said of that.
+	begun time.Time
+	secs  uint16
+	// whole is the time that RENEWING or REBINDING had when it was entered.
+	whole time.Duration
+	// refusals counts NAKs and unusable ACKs since the last lease.
+	refusals int
 }
 
 // New returns a machine in INIT that does nothing before Start or Resume.
 func New(cfg Config) *Machine { return &Machine{cfg: cfg} }
 
-// Step takes an event and returns what is to be done about it, in order.
-func (m *Machine) Step(now time.Time, ev Event) []Action { panic("dhcp4: contract only") }
+// Step takes an event and returns what is to be done about it, in order; nil
+// when there is nothing. now must not run backwards from one Step to the next.
+func (m *Machine) Step(now time.Time, ev Event) []Action {
+	switch ev := ev.(type) {
+	case Start:
+		if m.fresh() {
+			return m.start(now, ev.Previous)
+		}
+	case Resume:
+		if m.fresh() {
+			return m.resume(now, ev.Lease)
+		}
+	case Elapsed:
+		if !m.deadline.IsZero() && !now.Before(m.deadline) {
+			return m.step(now, ev)
+		}
+	case Received:
+		acts := m.catchUp(now)
+		r, reason := m.vet(ev)
+		if reason != "" {
+			return append(acts, ignore(ev, reason))
+		}
+		return append(acts, m.step(now, r)...)
+	case Renew:
+		return append(m.catchUp(now), m.step(now, ev)...)
+	case Stop:
+		return m.stop(now, ev.Release)
+	}
+	return nil
+}
 
 // Deadline is when Step(now, Elapsed{}) has to be called next; the zero time
-// means never.
-func (m *Machine) Deadline() time.Time { panic("dhcp4: contract only") }
+// means never. After that call it is later than now.
+func (m *Machine) Deadline() time.Time { return m.deadline }
 
 // State returns the state.
-func (m *Machine) State() State { panic("dhcp4: contract only") }
+func (m *Machine) State() State { return m.state }
 
-// Lease returns the lease that may be used now.
-func (m *Machine) Lease() (Lease, bool) { panic("dhcp4: contract only") }
+// Lease returns the lease that may be used now: the one last given by Use, until
+// Drop or Stop.
+func (m *Machine) Lease() (Lease, bool) {
+	if !m.held {
+		return Lease{}, false
+	}
+	return m.lease, true
+}
+
+// fresh tells whether neither Start nor Resume has come yet. An INIT that waits
+// has a deadline.
+func (m *Machine) fresh() bool { return m.state == Init && m.deadline.IsZero() }
+
+// catchUp lets a lease end whose time is over, when another event than Elapsed
+// comes first: no ACK brings back a lease after its expiry.
+func (m *Machine) catchUp(now time.Time) []Action {
+	if m.held && m.lease.Expired(now) {
+		return m.expire(now)
+	}
+	return nil
+}

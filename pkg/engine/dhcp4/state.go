@@ -1,0 +1,373 @@
+package dhcp4
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/insomniacslk/dhcp/dhcpv4"
+)
+
+// State is a state of RFC 2131, figure 5.
+type State uint8
+
+// The states. REBOOTING stands for INIT-REBOOT too: the machine leaves
+// INIT-REBOOT within the step that enters it.
+const (
+	Init State = iota
+	Selecting
+	Requesting
+	Rebooting
+	Bound
+	Renewing
+	Rebinding
+	Stopped
+)
+
+// String returns the name that RFC 2131 gives the state.
+func (s State) String() string {
+	names := [...]string{
+		Init: "INIT", Selecting: "SELECTING", Requesting: "REQUESTING", Rebooting: "REBOOTING",
+		Bound: "BOUND", Renewing: "RENEWING", Rebinding: "REBINDING", Stopped: "STOPPED",
+	}
+	if int(s) < len(names) {
+		return names[s]
+	}
+	return fmt.Sprintf("State(%d)", uint8(s))
+}
+
+// step lets the state take an event: Elapsed when the deadline has come, Renew,
+// or a reply that vet let through.
+func (m *Machine) step(now time.Time, ev Event) []Action {
+	switch m.state {
+	case Init:
+		return m.stepInit(now, ev)
+	case Selecting:
+		return m.stepSelecting(now, ev)
+	case Requesting:
+		return m.stepRequesting(now, ev)
+	case Rebooting:
+		return m.stepRebooting(now, ev)
+	case Bound:
+		return m.stepBound(now, ev)
+	case Renewing:
+		return m.stepRenewing(now, ev)
+	case Rebinding:
+		return m.stepRebinding(now, ev)
+	}
+	return nil // STOPPED
+}
+
+// start leaves the fresh INIT, or INIT-REBOOT.
+func (m *Machine) start(now time.Time, previous *Lease) []Action {
+	m.begun = now
+	if previous == nil || !previous.Addr.Addr().Is4() {
+		return m.toSelecting(now)
+	}
+	m.claim = *previous
+	return m.toRebooting(now)
+}
+
+// resume goes on with a lease whose address is in use.
+func (m *Machine) resume(now time.Time, l Lease) []Action {
+	m.begun = now
+	if !l.Addr.Addr().Is4() {
+		return m.toSelecting(now)
+	}
+	// The lease comes from a file.
+	l.T1, l.T2, _ = timers(l.Lifetime, l.T1, l.T2)
+	m.lease, m.held = l, true
+	if l.Expired(now) {
+		return m.expire(now)
+	}
+	if t1 := l.RenewAt(); t1.IsZero() || now.Before(t1) {
+		return m.toBound(now, l, nil)
+	}
+	return append([]Action{Use{Lease: l}}, m.toRebooting(now)...)
+}
+
+// stop ends the machine.
+func (m *Machine) stop(now time.Time, release bool) []Action {
+	var acts []Action
+	switch {
+	case m.held && m.lease.Expired(now):
+		acts = []Action{Drop{Lease: m.lease, Reason: Expired}}
+	case m.held && release:
+		acts = []Action{Release(m.cfg, m.lease), Drop{Lease: m.lease, Reason: Released}}
+	case m.claim.Addr.IsValid() && release:
+		// The server may have given it already, with the ACK still on its way.
+		acts = []Action{Release(m.cfg, m.claim)}
+	}
+	*m = Machine{cfg: m.cfg, state: Stopped}
+	return acts
+}
+
+// stepInit waits, after a refusal.
+func (m *Machine) stepInit(now time.Time, ev Event) []Action {
+	if _, ok := ev.(Elapsed); ok {
+		return m.toSelecting(now)
+	}
+	return nil
+}
+
+// toSelecting begins a transaction with a DISCOVER.
+func (m *Machine) toSelecting(now time.Time) []Action {
+	m.enter(Selecting)
+	m.xid = newXID(m.cfg.Rand)
+	return m.sendDiscover(now)
+}
+
+// stepSelecting takes the first valid OFFER (RFC 2131, 4.4.1, leaves the choice
+// to the client).
+func (m *Machine) stepSelecting(now time.Time, ev Event) []Action {
+	switch ev := ev.(type) {
+	case Elapsed:
+		return m.sendDiscover(now)
+	case reply:
+		if ev.kind != dhcpv4.MessageTypeOffer {
+			return m.unexpected(ev)
+		}
+		offer, _, err := parseLease(ev, netip.Prefix{})
+		if err != nil {
+			return ignored(ev, err.Error())
+		}
+		offer.Start = now
+		return m.toRequesting(now, offer)
+	}
+	return nil
+}
+
+// toRequesting asks for what was offered, in the transaction of the DISCOVER.
+func (m *Machine) toRequesting(now time.Time, offer Lease) []Action {
+	var acts []Action
+	if c := m.claim; c.Addr.IsValid() && (c.Addr.Addr() != offer.Addr.Addr() || c.Server != offer.Server) {
+		// The ACK to an earlier REQUEST may have been lost. One client, one lease.
+		acts = append(acts, Release(m.cfg, c))
+	}
+	m.enter(Requesting)
+	m.claim = offer
+	acts = append(acts, Claim{Lease: offer})
+	return append(acts, m.sendRequest(now)...)
+}
+
+// stepRequesting listens to the chosen server alone (B12).
+func (m *Machine) stepRequesting(now time.Time, ev Event) []Action {
+	switch ev := ev.(type) {
+	case Elapsed:
+		if m.tries < requestTries {
+			return m.sendRequest(now)
+		}
+		return m.toSelecting(now)
+	case reply:
+		if ev.server != m.claim.Server {
+			return ignored(ev, fmt.Sprintf("%s of server %s; %s was chosen", ev.name(), ev.server, m.claim.Server))
+		}
+		return m.takeAnswer(now, ev)
+	}
+	return nil
+}
+
+// toRebooting asks for an address of an earlier life: that of the lease when it
+// is in use, otherwise the claim's.
+func (m *Machine) toRebooting(now time.Time) []Action {
+	m.enter(Rebooting)
+	m.xid = newXID(m.cfg.Rand)
+	return m.sendRequest(now)
+}
+
+// stepRebooting listens to any server: each may know whether the address is
+// right on this network (RFC 2131, 4.3.2).
+func (m *Machine) stepRebooting(now time.Time, ev Event) []Action {
+	switch ev := ev.(type) {
+	case Elapsed:
+		switch {
+		case m.held && m.lease.Expired(now):
+			return m.expire(now)
+		case m.tries < rebootTries:
+			return m.sendRequest(now)
+		case m.held:
+			return m.extend(now) // RFC 2131, 3.2 number 4: the rest of the lease may be used
+		}
+		m.wish, m.claim = m.claim.Addr.Addr(), Lease{}
+		return m.toSelecting(now)
+	case reply:
+		return m.takeAnswer(now, ev)
+	}
+	return nil
+}
+
+// toBound begins to use a lease.
+func (m *Machine) toBound(now time.Time, l Lease, remarks []string) []Action {
+	m.enter(Bound)
+	m.lease, m.held = l, true
+	m.claim, m.wish, m.refusals = Lease{}, netip.Addr{}, 0
+	m.deadline = l.RenewAt()
+	return []Action{Use{Lease: l, Remarks: remarks}}
+}
+
+// stepBound waits for T1, or for a Renew; vet lets no reply through.
+func (m *Machine) stepBound(now time.Time, _ Event) []Action {
+	m.begun = now
+	return m.extend(now)
+}
+
+// extend goes on with a held lease as its times ask for, and sends what is due.
+func (m *Machine) extend(now time.Time) []Action {
+	s, end := Renewing, m.lease.RebindAt()
+	switch {
+	case m.lease.Expired(now):
+		return m.expire(now)
+	case !end.IsZero() && !now.Before(end):
+		s, end = Rebinding, m.lease.ExpireAt()
+	}
+	if m.state != s {
+		m.enter(s)
+		m.xid = newXID(m.cfg.Rand)
+		m.whole = end.Sub(now) // without meaning, and not used, when there is no end
+	}
+	acts := m.sendRequest(now)
+	if !end.IsZero() {
+		m.deadline = now.Add(renewDelay(end.Sub(now), m.whole))
+	}
+	return acts
+}
+
+// stepRenewing listens to the server of the lease alone: it is the only one
+// that was asked.
+func (m *Machine) stepRenewing(now time.Time, ev Event) []Action {
+	switch ev := ev.(type) {
+	case Elapsed:
+		if m.lease.T2 == Infinite && m.tries >= requestTries {
+			// A Renew that nobody answered, of a lease that needs none.
+			m.enter(Bound)
+			return nil
+		}
+		return m.extend(now)
+	case reply:
+		if ev.server != m.lease.Server {
+			return ignored(ev, fmt.Sprintf("%s of server %s; %s was asked", ev.name(), ev.server, m.lease.Server))
+		}
+		return m.takeAnswer(now, ev)
+	}
+	return nil
+}
+
+// stepRebinding listens to any server (B28).
+func (m *Machine) stepRebinding(now time.Time, ev Event) []Action {
+	switch ev := ev.(type) {
+	case Elapsed:
+		return m.extend(now)
+	case reply:
+		return m.takeAnswer(now, ev)
+	}
+	return nil
+}
+
+// takeAnswer takes an ACK or NAK of a server that counts in this state.
+func (m *Machine) takeAnswer(now time.Time, r reply) []Action {
+	switch r.kind {
+	case dhcpv4.MessageTypeNak:
+		return m.refused(now, r, r.nakText())
+	case dhcpv4.MessageTypeAck:
+	default:
+		return m.unexpected(r)
+	}
+	l, remarks, err := parseLease(r, m.knownMask())
+	if err == nil && l.Addr.Addr() != m.wanted().Addr.Addr() {
+		// A server that acknowledges another address than it was asked for says that
+		// this one is not ours. A DISCOVER gets the other one in due form.
+		return m.refused(now, r, fmt.Sprintf("ack of %s from server %s in answer to a request for %s",
+			l.Addr.Addr(), r.server, m.wanted().Addr.Addr()))
+	}
+	if err == nil {
+		l.Start = m.startOf(l, now)
+		if !l.Expired(now) {
+			return m.toBound(now, l, remarks)
+		}
+		err = fmt.Errorf("ack of %s for %s came when that was over", l.Addr.Addr(), l.Lifetime)
+	}
+	acts := ignored(r, err.Error())
+	if m.state != Requesting {
+		return acts // the held lease goes on, the next try may be answered better
+	}
+	// The server has given an address that cannot be used: back with it (B53).
+	acts = append(acts, Release(m.cfg, m.claim))
+	m.claim = Lease{}
+	return append(acts, m.restart(now, refusedWait)...)
+}
+
+// wanted is what a REQUEST asks for.
+func (m *Machine) wanted() Lease {
+	if m.held {
+		return m.lease
+	}
+	return m.claim
+}
+
+// knownMask is the mask that an ACK need not repeat: that of the lease which the
+// ACK extends. Nothing else is kept when a server leaves it out: then the network
+// has no such thing any more, while an address without its mask is no use.
+func (m *Machine) knownMask() netip.Prefix {
+	if m.state == Requesting {
+		return netip.Prefix{}
+	}
+	return m.wanted().Addr
+}
+
+// startOf returns from when an acknowledged lease counts: from the first REQUEST
+// of the transaction, since nobody knows which of them was answered and a lease
+// must not be used too long. When that would put T1 in the past (a REBINDING that
+// was answered after hours), it counts from the latest one, otherwise it would
+// have to be renewed in the moment in which it comes.
+func (m *Machine) startOf(l Lease, now time.Time) time.Time {
+	if l.T1 == Infinite || m.asked.Add(l.T1).After(now) {
+		return m.asked
+	}
+	return m.last
+}
+
+// refused takes a NAK, or what counts as one: the address is given up at once.
+func (m *Machine) refused(now time.Time, r reply, why string) []Action {
+	m.wish, m.claim = netip.Addr{}, Lease{}
+	if m.held {
+		return append(m.drop(now, Nak, why), m.restart(now, 0)...)
+	}
+	return append(ignored(r, why), m.restart(now, 0)...)
+}
+
+// expire takes the end of the lease.
+func (m *Machine) expire(now time.Time) []Action {
+	m.wish = m.lease.Addr.Addr()
+	return append(m.drop(now, Expired, ""), m.toSelecting(now)...)
+}
+
+// drop ends the held lease. What comes then is a new acquisition.
+func (m *Machine) drop(now time.Time, why Reason, detail string) []Action {
+	l := m.lease
+	m.lease, m.held, m.begun = Lease{}, false, now
+	return []Action{Drop{Lease: l, Reason: why, Detail: detail}}
+}
+
+// restart goes to INIT after a refusal: on to the DISCOVER at once the first
+// time, from the second refusal in a row on after a growing wait, so that a
+// server that offers and then refuses is not asked for ever at full speed.
+func (m *Machine) restart(now time.Time, wait time.Duration) []Action {
+	m.refusals++
+	if m.refusals > 1 {
+		wait = max(wait, retransmitDelay(m.cfg.Rand, m.refusals-1))
+	}
+	if wait == 0 {
+		return m.toSelecting(now)
+	}
+	m.enter(Init)
+	m.deadline = now.Add(wait)
+	return nil
+}
+
+// enter begins a state without a message sent and without a deadline.
+func (m *Machine) enter(s State) { m.state, m.tries, m.deadline = s, 0, time.Time{} }
+
+// unexpected leaves a reply aside that has no meaning in the state.
+func (m *Machine) unexpected(r reply) []Action {
+	return ignored(r, fmt.Sprintf("%s is not awaited in %s", r.name(), m.state))
+}

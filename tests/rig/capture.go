@@ -22,6 +22,9 @@ type Frame struct {
 	// Type is the message type of Msg.
 	Type dhcpv4.MessageType
 	Msg  *dhcpv4.DHCPv4
+	// PartialChecksum says that the UDP checksum was not the right one: the
+	// sender left it to an offload that a veth pair never does.
+	PartialChecksum bool
 }
 
 func (f Frame) String() string {
@@ -105,7 +108,29 @@ func parseFrame(b []byte) (Frame, bool) {
 		Dst:    netip.AddrPortFrom(netip.AddrFrom4([4]byte(ip[16:20])), dstPort),
 		Type:   msg.MessageType(),
 		Msg:    msg,
+
+		PartialChecksum: checksum(ip[12:20], udp) != 0,
 	}, true
+}
+
+// checksum is the UDP checksum over the pseudo header and a datagram with its own
+// checksum in it: 0 when that is right (RFC 768). A datagram without one, which is
+// right too, gives 0.
+func checksum(addrs, udp []byte) uint16 {
+	udp = udp[:min(len(udp), int(binary.BigEndian.Uint16(udp[4:])))]
+	if udp[6] == 0 && udp[7] == 0 {
+		return 0
+	}
+	sum := uint32(unix.IPPROTO_UDP) + uint32(len(udp))
+	for _, b := range [][]byte{addrs, udp} {
+		for i, c := range b {
+			sum += uint32(c) << (8 * (1 - i%2))
+		}
+	}
+	for sum > 0xffff {
+		sum = sum>>16 + sum&0xffff
+	}
+	return ^uint16(sum)
 }
 
 // Type is a condition on frames: a message type of one client; a nil mac stands

@@ -2,11 +2,7 @@ package rig
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -80,7 +76,7 @@ func (e *Engine) AwaitReady(t testing.TB) {
 	again := time.NewTicker(5 * time.Millisecond)
 	defer again.Stop()
 	for {
-		err := e.ready(ctx)
+		err := e.Client().Ready(ctx)
 		if err == nil {
 			return
 		}
@@ -92,11 +88,6 @@ func (e *Engine) AwaitReady(t testing.TB) {
 			t.Fatalf("dhcp-engine is not ready: %v\n%s", err, list(e.Lines.Since(0)))
 		}
 	}
-}
-
-func (e *Engine) ready(ctx context.Context) error {
-	_, err := e.get(ctx, "/readyz")
-	return err
 }
 
 // Restart ends the engine with end, which is Kill or Stop, and starts it again.
@@ -111,44 +102,15 @@ func (e *Engine) Leases(t testing.TB) []api.Status {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	defer cancel()
-	b, err := e.get(ctx, "/v1/attachments")
+	list, err := e.Client().List(ctx)
 	if err != nil {
 		t.Fatalf("list leases: %v", err)
-	}
-	var list []api.Status
-	if err := json.Unmarshal(b, &list); err != nil {
-		t.Fatalf("list leases: %v in %s", err, b)
 	}
 	return list
 }
 
-// get asks over the socket as curl would. It does not use package api's client,
-// since that one is under test.
-func (e *Engine) get(ctx context.Context, path string) ([]byte, error) {
-	transport := &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", e.Socket)
-		},
-		DisableKeepAlives: true,
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://engine"+path, nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := transport.RoundTrip(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return nil, err
-	}
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s: %s: %s", path, resp.Status, b)
-	}
-	return b, nil
-}
+// Client asks the engine over its socket.
+func (e *Engine) Client() api.Client { return api.Client{Socket: e.Socket} }
 
 // Records are the names of the files in the engine's folder of attachments.
 func (e *Engine) Records(t testing.TB) []string {

@@ -22,7 +22,7 @@ func TestServersLendToBusybox(t *testing.T) {
 			Need(t)
 			busybox, err := exec.LookPath("busybox")
 			if err != nil {
-				t.Skip("no busybox on this machine")
+				t.Fatalf("%v; `make deps` installs it", err)
 			}
 			lan := NewLAN(t)
 			server := start(t, lan.Server, Pool(0, 0))

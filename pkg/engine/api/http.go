@@ -11,7 +11,7 @@ import (
 )
 
 // The client speaks HTTP/1.1 by itself. Linking net/http makes the start of a
-// static program a third slower (its own initialisation and that of crypto/tls),
+// static program a quarter slower (its own initialisation and that of crypto/tls),
 // the plugin starts once for every interface of every pod, and what it needs of
 // HTTP is a page: one request a connection, a length with every body.
 

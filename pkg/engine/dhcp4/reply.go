@@ -30,21 +30,21 @@ func (m *Machine) vet(in Received) (r reply, reason string) {
 	case msg == nil:
 		return r, "empty message"
 	case in.From.IsValid() && !in.From.Unmap().Is4():
-		return r, fmt.Sprintf("came from %s, not over IPv4", in.From)
+		return r, fmt.Sprintf("message came from %s, not over IPv4", in.From)
 	case msg.OpCode != dhcpv4.OpcodeBootReply:
-		return r, fmt.Sprintf("op is %d, not a reply", msg.OpCode)
+		return r, fmt.Sprintf("message has op %d and is no reply", msg.OpCode)
 	case !bytes.Equal(msg.ClientHWAddr, m.cfg.HardwareAddr):
-		return r, fmt.Sprintf("is for hardware address %s", msg.ClientHWAddr)
+		return r, fmt.Sprintf("message is for hardware address %s", msg.ClientHWAddr)
 	case msg.TransactionID != m.xid:
-		return r, fmt.Sprintf("is of transaction %s, not %s", msg.TransactionID, m.xid)
+		return r, fmt.Sprintf("message is of transaction %s, not %s", msg.TransactionID, m.xid)
 	}
 	r = reply{Received: in, kind: msg.MessageType()}
 	switch r.kind {
 	case dhcpv4.MessageTypeOffer, dhcpv4.MessageTypeAck, dhcpv4.MessageTypeNak:
 	case dhcpv4.MessageTypeNone:
-		return r, "has no message type (option 53): BOOTP, not DHCP"
+		return r, "message has no type (option 53): BOOTP, not DHCP"
 	default:
-		return r, fmt.Sprintf("message type %s is not for a client", r.kind)
+		return r, fmt.Sprintf("message of type %s is not for a client", r.kind)
 	}
 	// RFC 2131, table 3: the server identifier MUST be in all three.
 	id := msg.Options[optServerID]

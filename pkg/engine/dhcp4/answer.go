@@ -1,0 +1,110 @@
+package dhcp4
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/insomniacslk/dhcp/dhcpv4"
+)
+
+// takeAnswer takes an ACK or NAK of a server that counts in this state.
+func (m *Machine) takeAnswer(now time.Time, r reply) []Action {
+	switch r.kind {
+	case dhcpv4.MessageTypeNak:
+		return m.refused(now, r, r.nakText())
+	case dhcpv4.MessageTypeAck:
+	default:
+		return m.unexpected(r)
+	}
+	l, remarks, err := parseLease(r, m.knownMask())
+	if err == nil && l.Addr.Addr() != m.wanted().Addr.Addr() {
+		// A server that acknowledges another address than it was asked for says that
+		// this one is not ours. A DISCOVER gets the other one in due form.
+		return m.refused(now, r, fmt.Sprintf("ack of %s from server %s in answer to a request for %s",
+			l.Addr.Addr(), r.server, m.wanted().Addr.Addr()))
+	}
+	if err == nil {
+		l.Start = m.startOf(l, now)
+		if !l.Expired(now) {
+			return m.toBound(now, l, remarks)
+		}
+		err = fmt.Errorf("ack of %s for %s came when that was over", l.Addr.Addr(), l.Lifetime)
+	}
+	acts := ignored(r, err.Error())
+	if m.state != Requesting {
+		return acts // the held lease goes on, the next try may be answered better
+	}
+	// The server has given an address that cannot be used: back with it (B53).
+	acts = append(acts, Release(m.cfg, m.claim))
+	m.claim = Lease{}
+	return append(acts, m.restart(now, refusedWait)...)
+}
+
+// wanted is what a REQUEST asks for.
+func (m *Machine) wanted() Lease {
+	if m.held {
+		return m.lease
+	}
+	return m.claim
+}
+
+// knownMask is the mask that an ACK need not repeat: that of the lease which the
+// ACK extends. Nothing else is kept when a server leaves it out: then the network
+// has no such thing any more, while an address without its mask is no use.
+func (m *Machine) knownMask() netip.Prefix {
+	if m.state == Requesting {
+		return netip.Prefix{}
+	}
+	return m.wanted().Addr
+}
+
+// startOf returns from when an acknowledged lease counts: from the first REQUEST
+// of the transaction, since nobody knows which of them was answered and a lease
+// must not be used too long. When that would put T1 in the past (a REBINDING that
+// was answered after hours), it counts from the latest one, otherwise it would
+// have to be renewed in the moment in which it comes.
+func (m *Machine) startOf(l Lease, now time.Time) time.Time {
+	if l.T1 == Infinite || m.asked.Add(l.T1).After(now) {
+		return m.asked
+	}
+	return m.last
+}
+
+// refused takes a NAK, or what counts as one: the address is given up at once.
+func (m *Machine) refused(now time.Time, r reply, why string) []Action {
+	m.wish, m.claim = netip.Addr{}, Lease{}
+	if m.held {
+		return append(m.drop(now, Nak, why), m.restart(now, 0)...)
+	}
+	return append(ignored(r, why), m.restart(now, 0)...)
+}
+
+// expire takes the end of the lease.
+func (m *Machine) expire(now time.Time) []Action {
+	m.wish = m.lease.Addr.Addr()
+	return append(m.drop(now, Expired, ""), m.toSelecting(now)...)
+}
+
+// drop ends the held lease. What comes then is a new acquisition.
+func (m *Machine) drop(now time.Time, why Reason, detail string) []Action {
+	l := m.lease
+	m.lease, m.held, m.begun = Lease{}, false, now
+	return []Action{Drop{Lease: l, Reason: why, Detail: detail}}
+}
+
+// restart goes to INIT after a refusal: on to the DISCOVER at once the first
+// time, from the second refusal in a row on after a growing wait, so that a
+// server that offers and then refuses is not asked for ever at full speed.
+func (m *Machine) restart(now time.Time, wait time.Duration) []Action {
+	m.refusals++
+	if m.refusals > 1 {
+		wait = max(wait, retransmitDelay(m.cfg.Rand, m.refusals-1))
+	}
+	if wait == 0 {
+		return m.toSelecting(now)
+	}
+	m.enter(Init)
+	m.deadline = now.Add(wait)
+	return nil
+}

@@ -20,9 +20,9 @@ var ErrGone = errors.New("interface is gone")
 // concurrent use. A target whose Netns.Cookie is not 0 must be the namespace
 // with that cookie, otherwise ErrGone.
 type Links interface {
-	// Inspect tells of the interface without changing it. It refuses a path
-	// that is no network namespace, is not below an allowed root, or is the
-	// host's own namespace.
+	// Inspect tells of the interface without changing it; of the namespace alone
+	// when t.IfName is empty. It refuses a path that is no network namespace, is
+	// not below an allowed root, or is the host's own namespace.
 	Inspect(ctx context.Context, t Target) (Link, error)
 	// SetHardwareAddr gives the interface another MAC.
 	SetHardwareAddr(ctx context.Context, t Target, mac net.HardwareAddr) error
@@ -67,6 +67,11 @@ type Port interface {
 	// of its next hop, for a second or so; an error says that it was not sent.
 	Send(ctx context.Context, s dhcp4.Send) error
 	Close() error
+}
+
+// Workloads tells what runs behind an attachment.
+type Workloads interface {
+	Workload(ctx context.Context, a Attachment) (Workload, error)
 }
 
 // Store keeps the records. Safe for concurrent use; calls for one attachment

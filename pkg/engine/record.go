@@ -51,13 +51,19 @@ type Phase string
 
 // The phases of a record.
 const (
-	// Claimed: an address was asked for; a server may hold it for us.
+	// Claimed: an ADD that has not been answered asked for the address in Lease;
+	// a server may hold it for us.
 	Claimed Phase = "claimed"
-	// Leased: the lease is valid and Setup is, or is about to be, on the
-	// interface.
+	// Leased: Lease is valid and Setup is, or is about to be, on the interface.
 	Leased Phase = "leased"
+	// Seeking: the attachment has lost its lease and looks for another. Lease is
+	// the zero value, or what was asked for.
+	Seeking Phase = "seeking"
+	// Orphaned: the interface is gone but no DEL came. Lease is what a later
+	// sandbox of the same pod may take over.
+	Orphaned Phase = "orphaned"
 	// Superseded: a newer sandbox of the pod has taken the attachment's place.
-	// Nothing is left to undo but the record.
+	// Nothing is left of it but the record.
 	Superseded Phase = "superseded"
 )
 
@@ -69,11 +75,13 @@ type Record struct {
 	// BootID is the boot in which the record was written; times of leases and
 	// the netns cookie mean nothing in another one.
 	BootID string
+	// Workload is what the attachment was taken for.
+	Workload Workload
 	// HardwareAddr and ClientID are the identity under which the server knows
 	// the client.
 	HardwareAddr net.HardwareAddr
 	ClientID     []byte
-	// Lease is the lease, or the claim in phase Claimed.
+	// Lease: see Phase.
 	Lease dhcp4.Lease
 	// Setup is what the engine put on the interface, or is about to put there.
 	Setup Setup

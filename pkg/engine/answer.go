@@ -1,0 +1,64 @@
+package engine
+
+import (
+	"encoding/hex"
+	"time"
+
+	"github.com/dhcp-meta/dhcp-meta/pkg/engine/api"
+	"github.com/dhcp-meta/dhcp-meta/pkg/engine/dhcp4"
+)
+
+// wall is the wall-clock time, for people, of a time on the boot clock; nil for
+// never.
+func (c *Config) wall(at time.Time) *time.Time {
+	if at.IsZero() {
+		return nil
+	}
+	t := time.Now().Add(at.Sub(c.Now())).Round(time.Second)
+	return &t
+}
+
+// answer is what the CNI result says of a session.
+func answer(v view) api.Lease {
+	l := api.Lease{
+		HardwareAddr: v.hardwareAddr.String(),
+		Address:      v.lease.Addr.String(),
+		DNS:          api.DNS{Domain: v.lease.Domain, Search: v.lease.Search},
+		MTU:          v.setup.MTU,
+	}
+	if gw := gatewayOf(v.lease); gw.IsValid() {
+		l.Gateway = gw.String()
+	}
+	for _, a := range v.lease.DNS {
+		l.DNS.Nameservers = append(l.DNS.Nameservers, a.String())
+	}
+	for _, r := range v.setup.Routes {
+		route := api.Route{Dst: r.Dst.String(), Metric: r.Metric}
+		if r.Gateway.IsValid() {
+			route.Gateway = r.Gateway.String()
+		}
+		l.Routes = append(l.Routes, route)
+	}
+	return l
+}
+
+// status is what `dhcp-engine leases` says of the session.
+func (s *session) status(v view) api.Status {
+	st := api.Status{
+		AttachmentID: s.att.AttachmentID, Pod: s.att.Pod, Network: s.att.Network, Netns: s.att.Netns.Path,
+		State: v.state.String(), HardwareAddr: v.hardwareAddr.String(), ClientID: hex.EncodeToString(v.clientID),
+		LastError: v.lastErr,
+	}
+	switch v.phase {
+	case Superseded:
+		st.State = "SUPERSEDED"
+	case Orphaned:
+		st.State = "ORPHANED"
+	}
+	if l := v.lease; l.Addr.IsValid() {
+		st.Address, st.Server = l.Addr.String(), l.Server.String()
+		st.T1, st.T2, st.Expiry = s.cfg.wall(l.RenewAt()), s.cfg.wall(l.RebindAt()), s.cfg.wall(l.ExpireAt())
+		st.Infinite = l.Lifetime == dhcp4.Infinite
+	}
+	return st
+}

@@ -1,0 +1,208 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Config is what an engine is made of. All fields but Workloads are needed.
+type Config struct {
+	Links Links
+	Store Store
+	// Workloads tells what a pod is; nil: everything is a container.
+	Workloads Workloads
+	// Now is the boot clock: time.Unix(0, CLOCK_BOOTTIME). Leases are counted on
+	// it, so that neither a step of the wall clock nor a restart of the engine
+	// moves their end. BootID names the boot in which it counts.
+	Now    func() time.Time
+	BootID string
+	// Rand returns a new source of transaction ids and jitter.
+	Rand    func() *rand.Rand
+	Log     *slog.Logger
+	Metrics *Metrics
+}
+
+// timer fires when the boot clock shows at; never for the zero time.
+func (c *Config) timer(at time.Time) *time.Timer {
+	if at.IsZero() {
+		return time.NewTimer(math.MaxInt64)
+	}
+	return time.NewTimer(at.Sub(c.Now()))
+}
+
+// Engine holds the sessions. Its verbs (see api.Backend) are safe for concurrent
+// use; they wait until Run has restored the records.
+type Engine struct {
+	cfg   Config
+	turns turns
+
+	keepC     chan keeping
+	restoredC chan struct{} // closed when the records are loaded
+	stoppedC  chan struct{} // closed when Run ends
+
+	mu       sync.Mutex
+	sessions map[AttachmentID]*session
+	seq      uint64
+}
+
+// New returns an engine that does nothing before Run.
+func New(cfg Config) *Engine {
+	e := &Engine{
+		cfg:       cfg,
+		keepC:     make(chan keeping),
+		restoredC: make(chan struct{}),
+		stoppedC:  make(chan struct{}),
+		sessions:  make(map[AttachmentID]*session),
+	}
+	cfg.Metrics.collect(e)
+	return e
+}
+
+// keeping asks Run for a keeper.
+type keeping struct {
+	s      *session
+	readyC chan<- *keeper
+}
+
+// Run restores the records and keeps the leases until ctx ends; then it returns
+// nil, with all leases kept on disk and on their interfaces. It fails when the
+// records cannot be read. It is called once.
+func (e *Engine) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer close(e.stoppedC)
+	defer cancel()
+
+	restored, err := e.restore(ctx)
+	if err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	watchC := make(chan error, 1)
+	wg.Go(func() { watchC <- e.cfg.Links.Watch(ctx, e.ended) })
+	for _, s := range restored {
+		s.keeper = e.startKeeper(ctx, &wg, s)
+	}
+	close(e.restoredC)
+	for {
+		select {
+		case k := <-e.keepC:
+			k.readyC <- e.startKeeper(ctx, &wg, k.s)
+		case err := <-watchC:
+			if err != nil {
+				return fmt.Errorf("watch network namespaces: %w", err)
+			}
+			watchC = nil
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (e *Engine) startKeeper(ctx context.Context, wg *sync.WaitGroup, s *session) *keeper {
+	ctx, cancel := context.WithCancel(ctx)
+	k := &keeper{cancel: cancel, doneC: make(chan struct{})}
+	wg.Go(func() {
+		defer close(k.doneC)
+		defer cancel()
+		if s.keep(ctx) {
+			e.remove(s)
+		}
+	})
+	return k
+}
+
+// errStopping is the answer to an ADD while the engine shuts down.
+var errStopping = errors.New("dhcp-engine is shutting down")
+
+// keep hands the session to a keeper.
+func (e *Engine) keep(s *session) error {
+	readyC := make(chan *keeper, 1)
+	select {
+	case e.keepC <- keeping{s, readyC}:
+		s.keeper = <-readyC
+		return nil
+	case <-e.stoppedC:
+		return errStopping
+	}
+}
+
+// ended is told that a namespace has ended.
+func (e *Engine) ended(path string) {
+	for _, s := range e.all() {
+		if s.att.Netns.Path == path {
+			select {
+			case s.goneC <- struct{}{}:
+			default: // one word is waiting already
+			}
+		}
+	}
+}
+
+// awaitRestored waits until the sessions are those of the store.
+func (e *Engine) awaitRestored(ctx context.Context) error {
+	select {
+	case <-e.restoredC:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-e.stoppedC:
+		return errStopping
+	}
+}
+
+// newSession makes a session for rec and puts it into the table.
+func (e *Engine) newSession(rec Record) *session {
+	s := &session{
+		cfg: &e.cfg,
+		log: e.cfg.Log.With("attachment", rec.AttachmentID.String(), "network", rec.Network,
+			"pod", rec.Pod.Namespace+"/"+rec.Pod.Name),
+		att:   rec.Attachment,
+		rec:   rec,
+		goneC: make(chan struct{}, 1),
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.seq++
+	s.seq = e.seq
+	e.sessions[rec.AttachmentID] = s
+	return s
+}
+
+// session returns the session of id; nil when there is none.
+func (e *Engine) session(id AttachmentID) *session {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.sessions[id]
+}
+
+// remove takes the session out of the table.
+func (e *Engine) remove(s *session) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.sessions[s.att.AttachmentID] == s {
+		delete(e.sessions, s.att.AttachmentID)
+	}
+}
+
+// all returns the sessions, sorted by id.
+func (e *Engine) all() []*session {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	all := make([]*session, 0, len(e.sessions))
+	for _, s := range e.sessions {
+		all = append(all, s)
+	}
+	slices.SortFunc(all, func(a, b *session) int {
+		return cmp.Or(cmp.Compare(a.att.ContainerID, b.att.ContainerID), cmp.Compare(a.att.IfName, b.att.IfName))
+	})
+	return all
+}

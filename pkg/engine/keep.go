@@ -1,0 +1,148 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/dhcp-meta/dhcp-meta/pkg/engine/dhcp4"
+)
+
+// retryAfter is how long a kept session waits before it starts over when its
+// record could not be written or its interface not be configured. RFC 2131, 3.1
+// number 5 has a client wait ten seconds after an address that it cannot use.
+const retryAfter = 10 * time.Second
+
+// keeper is the goroutine that keeps a session's lease.
+type keeper struct {
+	cancel context.CancelFunc
+	doneC  chan struct{}
+}
+
+// stop ends the keeper and waits for it; from then on the caller runs the
+// session. A nil keeper has ended already.
+func (k *keeper) stop() {
+	if k == nil {
+		return
+	}
+	k.cancel()
+	<-k.doneC
+}
+
+// keep keeps the lease until ctx ends or the attachment is over; it then returns
+// true. A session from the store first finds out what has become of its interface.
+func (s *session) keep(ctx context.Context) (over bool) {
+	var ev dhcp4.Event
+	var err error
+	if s.machine == nil {
+		ev, err = s.resume(ctx)
+	}
+	for {
+		if err == nil && ev != nil {
+			err = s.renewal(ctx, ev)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return false
+		case errors.Is(err, errEnded):
+			return true
+		case errors.Is(err, ErrGone):
+			return s.orphan(ctx)
+		case err != nil:
+			s.trouble("lease is not kept as it should be, starting over", err)
+			ev, err = s.startOver(ctx)
+		default:
+			ev, err = s.rest(ctx)
+		}
+	}
+}
+
+// renewal is one exchange of a kept session, from ev until it is BOUND again.
+func (s *session) renewal(ctx context.Context, ev dhcp4.Event) error {
+	w := s.newWire()
+	defer w.close()
+	return s.exchange(ctx, w, ev)
+}
+
+// rest waits in BOUND, without a socket, until the machine has something to do.
+func (s *session) rest(ctx context.Context) (dhcp4.Event, error) {
+	timer := s.cfg.timer(s.machine.Deadline())
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-timer.C:
+			return dhcp4.Elapsed{}, nil
+		case <-s.goneC:
+			if err := s.present(ctx); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+// present returns ErrGone when the interface is no longer there.
+func (s *session) present(ctx context.Context) error {
+	_, err := s.cfg.Links.Inspect(ctx, s.rec.Target())
+	if errors.Is(err, ErrGone) {
+		return err
+	}
+	return nil
+}
+
+// startOver waits, and begins again with a new machine: by INIT-REBOOT with what
+// the old one last held, for the server holds it still.
+func (s *session) startOver(ctx context.Context) (dhcp4.Event, error) {
+	start := dhcp4.Start{}
+	if s.machine != nil {
+		if l, ok := s.machine.Lease(); ok {
+			start.Previous = &l
+		}
+		s.unconfigure(ctx)
+	}
+	timer := time.NewTimer(retryAfter)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-timer.C:
+	}
+	if s.machine == nil { // it could not even look at its interface
+		return s.resume(ctx)
+	}
+	s.machine = s.newMachine()
+	s.rec.Phase = Seeking
+	return start, nil
+}
+
+// orphan is the rest of a session whose interface is gone without a DEL. What it
+// held can no longer be given back; until it expires, a new sandbox of the pod
+// may take it over. It returns true when nothing is left to wait for.
+func (s *session) orphan(ctx context.Context) (over bool) {
+	s.machine = nil
+	now := s.cfg.Now()
+	if held := s.rec.Lease; s.rec.Pod.UID == "" || !held.Addr.IsValid() || held.Expired(now) {
+		s.log.Info("interface is gone, attachment is forgotten", "address", held.Addr)
+		s.forget()
+		return true
+	}
+	rec := s.rec
+	rec.Phase, rec.Setup = Orphaned, Setup{}
+	if err := s.put(rec); err != nil {
+		s.trouble("record of a gone interface is not marked", err)
+		s.rec = rec
+	}
+	s.show()
+	s.log.Info("interface is gone without DEL, its lease waits for a new sandbox of the pod",
+		"address", rec.Lease.Addr, "lifetime", lifetimeText(lifetimeAt(rec.Lease, now)))
+	timer := s.cfg.timer(rec.Lease.ExpireAt())
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		s.forget()
+		return true
+	}
+}

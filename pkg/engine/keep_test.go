@@ -1,0 +1,230 @@
+package engine
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestB38RestartKeepsTheLease(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world) {
+		w.space("c1", 1)
+		e, stop := w.start()
+		mustAttach(t, e, "c1")
+		stop()
+		time.Sleep(10 * time.Minute)
+		w.since()
+
+		e, _ = w.start()
+		synctest.Wait()
+		wantNotes(t, w, "configure 10.77.0.50/24")
+		time.Sleep(19 * time.Minute)
+		wantNotes(t, w)
+		time.Sleep(time.Minute + time.Second)
+		synctest.Wait()
+		wantNotes(t, w, "REQUEST to 10.77.0.1", "put leased 10.77.0.50/24", "configure 10.77.0.50/24")
+		mustDetach(t, e, "c1")
+		nothingLeft(t, w)
+	})
+}
+
+func TestRestartPastT1AsksByInitReboot(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world) {
+		w.space("c1", 1)
+		e, stop := w.start()
+		mustAttach(t, e, "c1")
+		stop()
+		w.since()
+		time.Sleep(40 * time.Minute)
+		w.start()
+		synctest.Wait()
+		wantNotes(t, w, "configure 10.77.0.50/24", "REQUEST to all", "put leased 10.77.0.50/24", "configure 10.77.0.50/24")
+	})
+}
+
+func TestRestartInAnotherBoot(t *testing.T) {
+	tests := []struct {
+		name  string
+		after func(*world) // what the boot brings
+		want  []string
+	}{
+		{"OK same interface again", func(w *world) { w.space("c1", 1) },
+			[]string{"REQUEST to all", "put leased 10.77.0.50/24", "configure 10.77.0.50/24"}},
+		{"B41 another interface at the path", func(w *world) { w.space("c1", 9) },
+			[]string{"put orphaned 10.77.0.50/24"}},
+		{"B36 nothing at the path", func(*world) {}, []string{"put orphaned 10.77.0.50/24"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			simulate(t, func(t *testing.T, w *world) {
+				w.space("c1", 1)
+				e, stop := w.start()
+				mustAttach(t, e, "c1")
+				stop()
+				delete(w.spaces, "c1")
+				w.bootID = "boot-2"
+				tt.after(w)
+				w.since()
+				w.start()
+				synctest.Wait()
+				wantNotes(t, w, tt.want...)
+			})
+		})
+	}
+}
+
+// Another namespace under the old path in the same boot is told by its cookie.
+func TestB41NamespaceReplacedWhileTheEngineWasAway(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world) {
+		w.space("c1", 1)
+		e, stop := w.start()
+		mustAttach(t, e, "c1")
+		stop()
+		s := w.space("c1", 1)
+		w.since()
+		w.start()
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		wantNotes(t, w, "put orphaned 10.77.0.50/24", "delete")
+		if s.setup.Addr.IsValid() {
+			t.Errorf("the new namespace carries %s", s.setup.Addr)
+		}
+	})
+}
+
+func TestFullDiskAtRenewalKeepsTheLease(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world) {
+		s := w.space("c1", 1)
+		e, _ := w.start()
+		mustAttach(t, e, "c1")
+		w.putErr = func(Record) error { return errors.New("no space left on device") }
+		time.Sleep(3 * time.Hour)
+		synctest.Wait()
+		if s.setup.Addr != netip.MustParsePrefix("10.77.0.50/24") || time.Until(s.until) < 29*time.Minute {
+			t.Errorf("interface carries %v until %s", s.setup, s.until)
+		}
+		list, err := e.List(t.Context())
+		if err != nil || len(list) != 1 || !strings.Contains(list[0].LastError, "no space left") {
+			t.Errorf("List = %+v, %v", list, err)
+		}
+	})
+}
+
+// A changed address that cannot be persisted is not used; it is asked for again
+// until it can be.
+func TestFullDiskAtAChangeOfAddress(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world) {
+		s := w.space("c1", 1)
+		e, _ := w.start()
+		mustAttach(t, e, "c1")
+		w.server.held = map[string]netip.Addr{}
+		w.server.first = netip.MustParseAddr("10.77.0.100")
+		w.putErr = func(Record) error { return errors.New("no space left on device") }
+		time.Sleep(40 * time.Minute)
+		synctest.Wait()
+		if s.setup.Addr.IsValid() {
+			t.Errorf("interface carries %s, which no record knows", s.setup.Addr)
+		}
+		w.putErr = nil
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if want := netip.MustParsePrefix("10.77.0.100/24"); s.setup.Addr != want {
+			t.Errorf("interface carries %s, want %s", s.setup.Addr, want)
+		}
+	})
+}
+
+func TestB20NakInRenewing(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world) {
+		s := w.space("c1", 1)
+		e, _ := w.start()
+		mustAttach(t, e, "c1")
+		w.server.held = map[string]netip.Addr{}
+		w.server.first = netip.MustParseAddr("10.77.0.100")
+		w.since()
+		time.Sleep(30*time.Minute + time.Second)
+		synctest.Wait()
+		wantNotes(t, w, "REQUEST to 10.77.0.1", "clear 10.77.0.50/24", "put seeking invalid Prefix",
+			"DISCOVER to all", "put seeking 10.77.0.100/24", "REQUEST to all",
+			"put leased 10.77.0.100/24", "configure 10.77.0.100/24")
+		if s.setup.Addr.Addr() != netip.MustParseAddr("10.77.0.100") {
+			t.Errorf("interface carries %s", s.setup.Addr)
+		}
+	})
+}
+
+func TestExpiryAndRecovery(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world) {
+		s := w.space("c1", 1)
+		e, stop := w.start()
+		mustAttach(t, e, "c1")
+		w.server.silent = true
+		time.Sleep(61 * time.Minute)
+		synctest.Wait()
+		if s.setup.Addr.IsValid() {
+			t.Errorf("expired address %s is still there", s.setup.Addr)
+		}
+		if _, err := e.Check(t.Context(), request("c1", "c1")); err == nil {
+			t.Error("Check passes without a lease")
+		}
+		// A restart while there is no lease must not end the search for one.
+		stop()
+		e, _ = w.start()
+		time.Sleep(5 * time.Minute)
+		w.server.silent = false
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if _, err := e.Check(t.Context(), request("c1", "c1")); err != nil {
+			t.Errorf("Check after the server is back: %v", err)
+		}
+	})
+}
+
+func TestLinkWithoutCarrierAtT1(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world) {
+		s := w.space("c1", 1)
+		e, _ := w.start()
+		mustAttach(t, e, "c1")
+		up := make(chan struct{})
+		s.carrier = up
+		time.Sleep(55 * time.Minute)
+		w.since()
+		close(up)
+		synctest.Wait()
+		wantNotes(t, w, "REQUEST to all", "put leased 10.77.0.50/24", "configure 10.77.0.50/24")
+	})
+}
+
+// An engine that died between the claim and the answer gives the address back.
+func TestRestartUndoesACutOffAdd(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world) {
+		w.space("c1", 1)
+		e, stop := w.start()
+		mustAttach(t, e, "c1")
+		stop()
+		rec := w.records[net1("c1")]
+		rec.Phase = Claimed
+		w.records[rec.AttachmentID] = rec
+		w.start()
+		synctest.Wait()
+		nothingLeft(t, w)
+	})
+}
+
+func TestMACChangedWhileTheEngineWasAway(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world) {
+		s := w.space("c1", 1)
+		e, stop := w.start()
+		mustAttach(t, e, "c1")
+		stop()
+		s.link.HardwareAddr = []byte{2, 0, 0, 0, 0, 9}
+		w.start()
+		synctest.Wait()
+		if want := netip.MustParsePrefix("10.77.0.51/24"); s.setup.Addr != want {
+			t.Errorf("interface carries %s, want a lease of its own, %s", s.setup.Addr, want)
+		}
+	})
+}

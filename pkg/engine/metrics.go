@@ -1,0 +1,107 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/insomniacslk/dhcp/dhcpv4"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/dhcp-meta/dhcp-meta/pkg/engine/api"
+)
+
+// Names of the metrics.
+const (
+	metricLeases   = "dhcp_engine_attachments"
+	metricMessages = "dhcp_engine_messages_total"
+	metricIgnored  = "dhcp_engine_ignored_replies_total"
+	metricDropped  = "dhcp_engine_dropped_leases_total"
+	metricReleases = "dhcp_engine_releases_total"
+	metricAttach   = "dhcp_engine_attach_seconds"
+	metricRestored = "dhcp_engine_restored_records_total"
+	metricStore    = "dhcp_engine_store_errors_total"
+)
+
+// Metrics counts what the engine does. Labels have few values: never a pod, a
+// MAC or an address.
+type Metrics struct {
+	registry    prometheus.Registerer
+	messages    *prometheus.CounterVec
+	ignored     prometheus.Counter
+	dropped     *prometheus.CounterVec
+	released    *prometheus.CounterVec
+	attach      *prometheus.HistogramVec
+	restored    *prometheus.CounterVec
+	storeErrors prometheus.Counter
+}
+
+// NewMetrics registers the metrics with r; with a nil r they are counted for
+// nobody.
+func NewMetrics(r prometheus.Registerer) *Metrics {
+	if r == nil {
+		r = prometheus.NewRegistry()
+	}
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+		r.MustRegister(c)
+		return c
+	}
+	m := &Metrics{
+		registry:    r,
+		messages:    counter(metricMessages, "DHCP messages by direction (sent, received) and type.", "direction", "type"),
+		ignored:     counter(metricIgnored, "Replies that were left aside.").WithLabelValues(),
+		dropped:     counter(metricDropped, "Leases that had to be given up, by reason (nak, expired).", "reason"),
+		released:    counter(metricReleases, "Leases given back, by result (sent, unsent).", "result"),
+		restored:    counter(metricRestored, "Records found at start, by what became of them.", "result"),
+		storeErrors: counter(metricStore, "Records that could not be written or deleted.").WithLabelValues(),
+		attach: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: metricAttach, Help: "Time of an ADD inside the engine, by result (ok, or the CNI code's meaning).",
+			Buckets: []float64{.01, .03, .1, .3, 1, 3, 10, 30, 120},
+		}, []string{"result"}),
+	}
+	r.MustRegister(m.attach)
+	return m
+}
+
+func (m *Metrics) sent(t dhcpv4.MessageType) {
+	m.messages.WithLabelValues("sent", t.String()).Inc()
+}
+
+func (m *Metrics) received(t dhcpv4.MessageType) {
+	m.messages.WithLabelValues("received", t.String()).Inc()
+}
+
+func (m *Metrics) attached(err error, took time.Duration) {
+	result := "ok"
+	if err != nil {
+		switch api.CodeOf(err) {
+		case api.CodeConfig:
+			result = "config"
+		case api.CodeEnv:
+			result = "environment"
+		case api.CodeTryAgain:
+			result = "no lease"
+		default:
+			result = "internal"
+		}
+	}
+	m.attach.WithLabelValues(result).Observe(took.Seconds())
+}
+
+// collect counts the engine's attachments by state whenever somebody reads them.
+func (m *Metrics) collect(e *Engine) { m.registry.MustRegister(attachments{e}) }
+
+type attachments struct{ e *Engine }
+
+var attachmentsDesc = prometheus.NewDesc(metricLeases, "Attachments by state (RFC 2131).", []string{"state"}, nil)
+
+func (attachments) Describe(c chan<- *prometheus.Desc) { c <- attachmentsDesc }
+
+func (a attachments) Collect(c chan<- prometheus.Metric) {
+	states := make(map[string]int)
+	for _, s := range a.e.all() {
+		states[s.status(s.look()).State]++
+	}
+	for state, n := range states {
+		c <- prometheus.MustNewConstMetric(attachmentsDesc, prometheus.GaugeValue, float64(n), state)
+	}
+}

@@ -1,0 +1,153 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+
+	"github.com/dhcp-meta/dhcp-meta/pkg/engine/dhcp4"
+	"github.com/dhcp-meta/dhcp-meta/pkg/engine/network"
+)
+
+// errEnded says that a restored session turned out to have nothing to go on with.
+var errEnded = errors.New("attachment has ended")
+
+// restore makes sessions of the records. It returns those that need a keeper;
+// it enters no namespace but those of records from another boot, and sends
+// nothing.
+func (e *Engine) restore(ctx context.Context) ([]*session, error) {
+	recs, err := e.cfg.Store.Load()
+	if err != nil {
+		return nil, err
+	}
+	var keep []*session
+	for _, rec := range settleTakeovers(recs) {
+		s := e.newSession(rec)
+		s.plan = planFor(rec.Workload)
+		if s.settings, err = network.Parse(rec.DHCP); err != nil {
+			s.log.Warn("record cannot be used, its lease is left to expire", "error", err)
+			e.lose(s, "unusable")
+			continue
+		}
+		if rec.BootID != e.cfg.BootID && !s.fromOtherBoot(ctx) {
+			e.lose(s, "other boot")
+			continue
+		}
+		if s.rec.Phase == Superseded && s.rec.Setup.Addr.IsValid() {
+			s.supersede(ctx)
+		}
+		s.showRestored()
+		e.cfg.Metrics.restored.WithLabelValues(string(s.rec.Phase)).Inc()
+		if s.rec.Phase != Superseded {
+			keep = append(keep, s)
+		}
+	}
+	return keep, nil
+}
+
+// lose forgets a record that nothing can be made of.
+func (e *Engine) lose(s *session, result string) {
+	e.cfg.Metrics.restored.WithLabelValues(result).Inc()
+	s.forget()
+	e.remove(s)
+}
+
+// settleTakeovers finishes takeovers that a crash cut in two: the newer sandbox
+// had claimed the lease of the older one, and that was not marked yet.
+func settleTakeovers(recs []Record) []Record {
+	for i, newer := range recs {
+		if newer.Phase != Claimed || newer.Pod.UID == "" {
+			continue
+		}
+		for j, older := range recs {
+			if j != i && older.Pod == newer.Pod && older.Network == newer.Network &&
+				older.IfName == newer.IfName && older.Lease.Addr == newer.Lease.Addr {
+				recs[j].Phase, recs[j].Lease = Superseded, dhcp4.Lease{}
+			}
+		}
+	}
+	return recs
+}
+
+// fromOtherBoot makes what can be made of a record from another boot: nothing
+// of ours is on any interface, times and cookies mean nothing now. Where an
+// interface with the same name and MAC stands at the same path again, the lease
+// is asked for again; otherwise it waits for the pod's next sandbox.
+func (s *session) fromOtherBoot(ctx context.Context) (usable bool) {
+	if s.rec.Phase != Leased && s.rec.Phase != Seeking && s.rec.Phase != Orphaned || !s.rec.Lease.Addr.IsValid() {
+		return false
+	}
+	s.rec.Setup = Setup{}
+	s.rec.Lease.Start = s.cfg.Now() // the latest that it can have been, as far as this boot can tell
+	link, err := s.cfg.Links.Inspect(ctx, Target{Netns: Netns{Path: s.rec.Netns.Path}, IfName: s.rec.IfName})
+	if err == nil && s.rec.Phase != Orphaned && bytes.Equal(link.HardwareAddr, s.rec.HardwareAddr) {
+		s.rec.Phase, s.rec.Netns = Seeking, link.Netns
+	} else {
+		s.rec.Phase = Orphaned
+	}
+	s.rec.BootID = s.cfg.BootID
+	s.att = s.rec.Attachment
+	return true
+}
+
+// showRestored shows what the record says until the keeper has looked.
+func (s *session) showRestored() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seen = view{phase: s.rec.Phase, state: dhcp4.Rebooting, setup: s.rec.Setup,
+		hardwareAddr: s.rec.HardwareAddr, clientID: s.rec.ClientID}
+	if s.rec.Phase == Leased {
+		s.seen.state, s.seen.lease = dhcp4.Bound, s.rec.Lease
+	}
+}
+
+// resume looks what has become of a restored session's interface, and returns
+// the event with which its machine goes on.
+func (s *session) resume(ctx context.Context) (dhcp4.Event, error) {
+	switch s.rec.Phase {
+	case Orphaned:
+		return nil, ErrGone
+	case Claimed:
+		// The engine died in an ADD; its caller has given up. A server may hold
+		// the address for us, and while the interface is there it can be told.
+		s.log.Info("ADD was cut off by the end of the engine, undoing it", "address", s.rec.Lease.Addr)
+		s.end(ctx)
+		return nil, errEnded
+	}
+	link, err := s.cfg.Links.Inspect(ctx, s.rec.Target())
+	if err != nil {
+		return nil, err
+	}
+	s.link = link
+	if !bytes.Equal(link.HardwareAddr, s.rec.HardwareAddr) {
+		return s.newIdentity(ctx)
+	}
+	s.machine = s.newMachine()
+	switch {
+	case s.rec.Phase == Leased:
+		return dhcp4.Resume{Lease: s.rec.Lease}, nil
+	case s.rec.Lease.Addr.IsValid():
+		held := s.rec.Lease
+		return dhcp4.Start{Previous: &held}, nil
+	default:
+		return dhcp4.Start{}, nil
+	}
+}
+
+// newIdentity begins again on an interface whose MAC was changed while the
+// engine was away: to the server it is another client.
+func (s *session) newIdentity(ctx context.Context) (dhcp4.Event, error) {
+	s.log.Warn("MAC has changed while the engine was away, asking for a new lease",
+		"from", s.rec.HardwareAddr, "to", s.link.HardwareAddr, "left", s.rec.Lease.Addr)
+	s.unconfigure(ctx)
+	if err := s.identify(); err != nil {
+		return nil, err
+	}
+	rec := s.rec
+	rec.Phase, rec.Lease, rec.Setup = Seeking, dhcp4.Lease{}, Setup{}
+	if err := s.put(rec); err != nil {
+		return nil, err
+	}
+	s.machine = s.newMachine()
+	return dhcp4.Start{}, nil
+}

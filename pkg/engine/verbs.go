@@ -1,0 +1,276 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/dhcp-meta/dhcp-meta/pkg/engine/api"
+	"github.com/dhcp-meta/dhcp-meta/pkg/engine/network"
+)
+
+var _ api.Backend = (*Engine)(nil)
+
+// errDetached ends an ADD whose DEL came while it ran.
+var errDetached = errors.New("canceled: DEL came while ADD was running")
+
+// Prepare tells whether Attach has a chance, before the wrapped plugin does
+// anything: engine and store are ready, the settings and the namespace are sound.
+func (e *Engine) Prepare(ctx context.Context, r api.Request) error {
+	if err := e.awaitRestored(ctx); err != nil {
+		return api.WithCode(api.CodeTryAgain, err)
+	}
+	if err := e.cfg.Store.Check(); err != nil {
+		return api.WithCode(api.CodeTryAgain, err)
+	}
+	if _, err := network.Parse(r.DHCP); err != nil {
+		return api.WithCode(api.CodeConfig, err)
+	}
+	_, err := e.cfg.Links.Inspect(ctx, Target{Netns: Netns{Path: r.Netns}})
+	return api.WithCode(api.CodeEnv, err)
+}
+
+// Attach gives the interface its address, or returns the one that it has.
+func (e *Engine) Attach(ctx context.Context, r api.Request) (api.Lease, error) {
+	start := e.cfg.Now()
+	ctx, cancel := withMargin(ctx, r.Timeout)
+	defer cancel()
+	if err := e.awaitRestored(ctx); err != nil {
+		return api.Lease{}, api.WithCode(api.CodeTryAgain, err)
+	}
+	ctx, done, err := e.turns.take(ctx, r.AttachmentID)
+	if err != nil {
+		return api.Lease{}, api.WithCode(api.CodeTryAgain, fmt.Errorf("wait for an earlier call for %s: %w", r.AttachmentID, err))
+	}
+	defer done()
+	l, err := e.attach(ctx, r, start)
+	e.cfg.Metrics.attached(err, e.cfg.Now().Sub(start))
+	return l, err
+}
+
+// withMargin bounds ctx by d, less what an answer needs on its way back; 0 is no
+// bound.
+func withMargin(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	if d <= 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, d-min(d/10, time.Second))
+}
+
+func (e *Engine) attach(ctx context.Context, r api.Request, start time.Time) (api.Lease, error) {
+	settings, err := network.Parse(r.DHCP)
+	if err != nil {
+		return api.Lease{}, api.WithCode(api.CodeConfig, err)
+	}
+	link, err := e.cfg.Links.Inspect(ctx, Target{Netns: Netns{Path: r.Netns}, IfName: r.IfName})
+	if err != nil {
+		return api.Lease{}, api.WithCode(api.CodeEnv, err)
+	}
+	rec := Record{BootID: e.cfg.BootID, Attachment: Attachment{
+		AttachmentID: r.AttachmentID, Network: r.Network, Pod: r.Pod, Netns: link.Netns, DHCP: r.DHCP}}
+
+	var prior *Record
+	if old := e.session(r.AttachmentID); old != nil {
+		if v := old.look(); old.att.Netns.Cookie == link.Netns.Cookie && v.lease.Addr.IsValid() {
+			return answer(v), nil
+		}
+		prior = e.retire(old)
+	}
+	s := e.newSession(rec)
+	s.settings, s.link = settings, link
+	lease, err := e.establish(ctx, s, prior)
+	if err != nil {
+		e.remove(s)
+		return api.Lease{}, api.WithCode(api.CodeTryAgain, s.explain(err, e.cfg.Now().Sub(start)))
+	}
+	return lease, nil
+}
+
+// establish takes a new session from nothing to a kept lease. prior is what a
+// session with the same id held.
+func (e *Engine) establish(ctx context.Context, s *session, prior *Record) (api.Lease, error) {
+	if err := s.prepare(ctx); err != nil {
+		return api.Lease{}, err
+	}
+	older, free, err := e.older(ctx, s)
+	if err != nil {
+		return api.Lease{}, err
+	}
+	defer free()
+	for _, o := range older {
+		o.keeper.stop()
+		o.keeper = nil
+		if held := o.rec; held.Lease.Addr.IsValid() {
+			prior = &held
+		}
+	}
+	if err := s.acquire(ctx, prior, older); err != nil {
+		for _, o := range older {
+			if o.rec.Phase != Superseded { // it had not come to that: it goes on
+				err = errors.Join(err, e.keep(o))
+			}
+		}
+		return api.Lease{}, err
+	}
+	if s.plan.Keep {
+		if err := e.keep(s); err != nil {
+			s.end(context.WithoutCancel(ctx))
+			return api.Lease{}, err
+		}
+	}
+	return answer(s.look()), nil
+}
+
+// retire stops a session that stands in the way of a new one with the same id:
+// its namespace is another one now, or it has lost its lease. What it still
+// holds goes to the new session.
+func (e *Engine) retire(old *session) *Record {
+	old.keeper.stop()
+	old.keeper = nil
+	e.remove(old)
+	rec := old.rec
+	return &rec
+}
+
+// older takes the turns of the earlier sessions of the same pod, network and
+// interface: sandboxes that the runtime has given up. An ADD that still runs
+// there is ended. free gives the turns back.
+func (e *Engine) older(ctx context.Context, s *session) (older []*session, free func(), err error) {
+	var turns []func()
+	free = func() {
+		for _, done := range turns {
+			done()
+		}
+	}
+	for _, o := range e.all() {
+		if !o.sameClient(s) || o.seq >= s.seq || o.look().phase == Superseded {
+			continue
+		}
+		e.turns.interrupt(o.att.AttachmentID, fmt.Errorf("canceled: sandbox %s of the pod takes its place", s.att.ContainerID))
+		_, done, err := e.turns.take(ctx, o.att.AttachmentID)
+		if err != nil {
+			free()
+			return nil, nil, fmt.Errorf("wait for the older sandbox %s: %w", o.att.ContainerID, err)
+		}
+		turns = append(turns, done)
+		if e.session(o.att.AttachmentID) == o {
+			older = append(older, o)
+		}
+	}
+	return older, free, nil
+}
+
+// sameClient tells whether two sessions serve the same interface and network of
+// the same pod.
+func (s *session) sameClient(o *session) bool {
+	a, b := s.att, o.att
+	return a.Pod.UID != "" && a.Pod == b.Pod && a.Network == b.Network && a.IfName == b.IfName
+}
+
+// Check compares the interface with the lease; it changes and acquires nothing.
+func (e *Engine) Check(ctx context.Context, r api.Request) (api.Lease, error) {
+	if err := e.awaitRestored(ctx); err != nil {
+		return api.Lease{}, api.WithCode(api.CodeTryAgain, err)
+	}
+	s := e.session(r.AttachmentID)
+	if s == nil {
+		return api.Lease{}, fmt.Errorf("no lease is kept for %s: its ADD was not served by this engine, or its record is lost", r.AttachmentID)
+	}
+	v := s.look()
+	where := fmt.Sprintf("%s on network %s", r.AttachmentID, s.att.Network)
+	switch {
+	case !v.lease.Addr.IsValid():
+		return api.Lease{}, fmt.Errorf("%s has no lease (%s); last error: %s", where, v.state, orNone(v.lastErr))
+	case v.lease.Expired(e.cfg.Now()):
+		return api.Lease{}, fmt.Errorf("lease of %s for %s has expired", v.lease.Addr.Addr(), where)
+	}
+	if v.setup.Addr.IsValid() {
+		if err := e.cfg.Links.Verify(ctx, s.att.Target(), v.setup); err != nil {
+			return api.Lease{}, fmt.Errorf("%s: %w", where, err)
+		}
+	}
+	return answer(v), nil
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return s
+}
+
+// Detach ends the attachment, also an ADD of it that is still running. It is
+// carried through when its caller goes away.
+func (e *Engine) Detach(ctx context.Context, id api.AttachmentID) error {
+	if err := e.awaitRestored(ctx); err != nil {
+		return api.WithCode(api.CodeTryAgain, err)
+	}
+	ctx = context.WithoutCancel(ctx)
+	e.turns.interrupt(id, errDetached)
+	ctx, done, err := e.turns.take(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer done()
+	s := e.session(id)
+	if s == nil {
+		return nil
+	}
+	s.keeper.stop()
+	s.keeper = nil
+	s.end(ctx)
+	e.remove(s)
+	return nil
+}
+
+// sweepers is how many attachments a Sweep ends at once.
+const sweepers = 8
+
+// Sweep ends the attachments of a network that the runtime no longer knows.
+func (e *Engine) Sweep(ctx context.Context, w api.Sweep) error {
+	if err := e.awaitRestored(ctx); err != nil {
+		return api.WithCode(api.CodeTryAgain, err)
+	}
+	var g errgroup.Group
+	g.SetLimit(sweepers)
+	for _, s := range e.all() {
+		if s.att.Network != w.Network || slices.Contains(w.Valid, s.att.AttachmentID) {
+			continue
+		}
+		s.log.Info("attachment is no longer valid, ending it")
+		g.Go(func() error { return e.Detach(ctx, s.att.AttachmentID) })
+	}
+	return g.Wait()
+}
+
+// List returns what can be said of all attachments.
+func (e *Engine) List(ctx context.Context) ([]api.Status, error) {
+	if err := e.awaitRestored(ctx); err != nil {
+		return nil, api.WithCode(api.CodeTryAgain, err)
+	}
+	sessions := e.all()
+	list := make([]api.Status, 0, len(sessions))
+	for _, s := range sessions {
+		list = append(list, s.status(s.look()))
+	}
+	return list, nil
+}
+
+// Ready tells whether an ADD can be served now.
+func (e *Engine) Ready() error {
+	select {
+	case <-e.restoredC:
+	default:
+		return errors.New("records are not restored yet")
+	}
+	select {
+	case <-e.stoppedC:
+		return errStopping
+	default:
+	}
+	return e.cfg.Store.Check()
+}

@@ -1,0 +1,116 @@
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"github.com/dhcp-meta/dhcp-meta/pkg/engine/dhcp4"
+)
+
+// wire is a session's way to the network during one exchange: a port that is
+// open or about to be. While the link has no carrier the machine's time runs on,
+// and the last message it wanted to send leaves as soon as the link can carry it.
+// One goroutine uses it.
+type wire struct {
+	links  Links
+	target Target
+
+	port    Port
+	openedC chan openResult // not nil while a port is being opened
+	cancel  context.CancelFunc
+	unsent  *dhcp4.Send
+}
+
+type openResult struct {
+	port Port
+	err  error
+}
+
+// open begins to open the port unless it is open or being opened.
+func (w *wire) open(ctx context.Context) {
+	if w.port != nil || w.openedC != nil {
+		return
+	}
+	ctx, w.cancel = context.WithCancel(ctx)
+	c := make(chan openResult, 1)
+	w.openedC = c
+	go func() {
+		port, err := w.links.Open(ctx, w.target)
+		c <- openResult{port, err}
+	}()
+}
+
+// openNow waits until the port is open.
+func (w *wire) openNow(ctx context.Context) error {
+	w.open(ctx)
+	if w.openedC == nil {
+		return nil
+	}
+	return w.opened(<-w.openedC) // Open ends with ctx
+}
+
+// opened takes what openedC gave.
+func (w *wire) opened(o openResult) error {
+	w.openedC = nil
+	w.cancel()
+	w.port = o.port
+	return o.err
+}
+
+// errNotOpen says that a message waits for the port to open.
+var errNotOpen = errors.New("link is not ready")
+
+// waiting returns the message that waits for the port, once.
+func (w *wire) waiting() (dhcp4.Send, bool) {
+	if w.unsent == nil {
+		return dhcp4.Send{}, false
+	}
+	s := *w.unsent
+	w.unsent = nil
+	return s, true
+}
+
+// send sends on the open port. Without one it keeps the message, in place of an
+// earlier one, until the port opens.
+func (w *wire) send(ctx context.Context, s dhcp4.Send) error {
+	if w.port == nil {
+		w.unsent = &s
+		w.open(ctx)
+		return errNotOpen
+	}
+	return w.port.Send(ctx, s)
+}
+
+// receivedC is the port's stream; nil, which blocks, while there is no port.
+func (w *wire) receivedC() <-chan dhcp4.Received {
+	if w.port == nil {
+		return nil
+	}
+	return w.port.Received()
+}
+
+// lost gives up a port whose stream has ended and opens another one.
+func (w *wire) lost(ctx context.Context) {
+	w.closePort()
+	w.open(ctx)
+}
+
+// close ends the exchange. It may be repeated.
+func (w *wire) close() {
+	w.closePort()
+	w.unsent = nil
+	if w.openedC != nil {
+		w.cancel()
+		if o := <-w.openedC; o.port != nil {
+			_ = o.port.Close()
+		}
+		w.openedC = nil
+	}
+}
+
+func (w *wire) closePort() {
+	if w.port != nil {
+		_ = w.port.Close() // a socket that is done with: nothing to be done about an error
+		w.port = nil
+	}
+}

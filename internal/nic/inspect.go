@@ -1,0 +1,68 @@
+package nic
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dhcp-meta/dhcp-meta/pkg/engine"
+)
+
+// etherLen is the length of an Ethernet address. DHCP over anything else would
+// need another chaddr (RFC 2131, table 1), and is not offered.
+const etherLen = 6
+
+// Inspect implements engine.Links.
+func (l *Links) Inspect(ctx context.Context, t engine.Target) (engine.Link, error) {
+	k, err := l.dial(ctx, t)
+	if err != nil {
+		return engine.Link{}, err
+	}
+	defer k.Close()
+	link, err := k.link()
+	if err != nil {
+		return engine.Link{}, err
+	}
+	attrs := link.Attrs()
+	return engine.Link{
+		Netns:        k.target.Netns,
+		HardwareAddr: attrs.HardwareAddr,
+		MTU:          attrs.MTU,
+		Kind:         link.Type(),
+	}, nil
+}
+
+// SetHardwareAddr implements engine.Links. The interface may be up if its
+// driver changes the address of a running interface, as veth and macvlan do.
+func (l *Links) SetHardwareAddr(ctx context.Context, t engine.Target, mac net.HardwareAddr) error {
+	if !isStation(mac) {
+		return fmt.Errorf("set address of %s: %q is no Ethernet address of one station", t.IfName, mac)
+	}
+	k, err := l.dial(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer k.Close()
+	link, err := k.link()
+	if err != nil {
+		return err
+	}
+	if bytes.Equal(link.Attrs().HardwareAddr, mac) {
+		return nil
+	}
+	err = retry(func() error { return k.LinkSetHardwareAddr(link, mac) })
+	switch {
+	case errors.Is(err, unix.EBUSY):
+		// Taking it down for the change would lose routes that are not ours.
+		return k.wrap("set address "+mac.String(), fmt.Errorf("the driver changes it only while the interface is down: %w", err))
+	case errors.Is(err, unix.EADDRINUSE):
+		return k.wrap("set address "+mac.String(), fmt.Errorf("another interface on the same parent has it: %w", err))
+	case err != nil:
+		return k.wrap("set address "+mac.String(), err)
+	}
+	return nil
+}

@@ -1,0 +1,157 @@
+package nic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/mdlayher/packet"
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/dhcp-meta/dhcp-meta/pkg/engine"
+	"github.com/dhcp-meta/dhcp-meta/pkg/engine/dhcp4"
+)
+
+const (
+	// writeTimeout bounds a write that the device's queue holds up, for a ctx
+	// without a deadline.
+	writeTimeout = time.Second
+	// receivedRoom is how many replies may wait for the session. Each server
+	// sends one; more are a broken network's.
+	receivedRoom = 16
+)
+
+// port is an open interface. Its goroutines are readDHCP and readARP.
+type port struct {
+	ifName string
+	// mac is the address at the time of Open; a later one is not this client's.
+	mac     net.HardwareAddr
+	size    int // of the largest datagram
+	ip, arp *packet.Conn
+	log     *slog.Logger
+
+	receivedC  chan dhcp4.Received
+	neighbourC chan neighbour
+	readers    sync.WaitGroup
+	id         uint16 // of the next IP datagram
+	closed     bool
+}
+
+var _ engine.Port = (*port)(nil)
+
+// listen opens the sockets of a port in the namespace of the calling thread.
+// The interface must be up: a packet socket is deaf otherwise.
+func (p *port) listen(index int) error {
+	ifi := &net.Interface{Index: index, Name: p.ifName, HardwareAddr: p.mac}
+	var err error
+	if p.ip, err = listen(ifi, unix.ETH_P_IP, replyFilter(p.mac)); err != nil {
+		return fmt.Errorf("open packet socket on %s: %w", p.ifName, err)
+	}
+	if p.arp, err = listen(ifi, unix.ETH_P_ARP, arpFilter(p.mac)); err != nil {
+		p.ip.Close()
+		return fmt.Errorf("open arp socket on %s: %w", p.ifName, err)
+	}
+	return nil
+}
+
+func listen(ifi *net.Interface, protocol int, program []bpf.Instruction) (*packet.Conn, error) {
+	filter, err := bpf.Assemble(forHost(program))
+	if err != nil {
+		return nil, fmt.Errorf("assemble filter: %w", err)
+	}
+	return packet.Listen(ifi, packet.Datagram, protocol, &packet.Config{Filter: filter})
+}
+
+// start begins to receive.
+func (p *port) start() {
+	p.receivedC = make(chan dhcp4.Received, receivedRoom)
+	p.neighbourC = make(chan neighbour, receivedRoom)
+	p.readers.Go(p.readDHCP)
+	p.readers.Go(p.readARP)
+}
+
+// Received implements engine.Port. An interface that is set down counts as
+// gone; one that loses its carrier does not.
+func (p *port) Received() <-chan dhcp4.Received { return p.receivedC }
+
+// readDHCP hands on replies until the socket is closed or the interface goes,
+// of which the kernel tells by ENETDOWN once.
+func (p *port) readDHCP() {
+	defer close(p.receivedC)
+	dropped := 0
+	buf := make([]byte, p.size)
+	for {
+		n, _, err := p.ip.ReadFrom(buf)
+		if err != nil {
+			p.log.Debug("port ends", "err", err, "dropped", dropped)
+			return
+		}
+		r, err := parseReply(buf[:n], p.mac)
+		if err != nil {
+			p.log.Debug("dropped a malformed reply", "err", err)
+			continue
+		}
+		select {
+		case p.receivedC <- r:
+		default:
+			// The session is busy with the ones before. Servers answer again
+			// when they are asked again.
+			dropped++
+		}
+	}
+}
+
+// Send implements engine.Port.
+func (p *port) Send(ctx context.Context, s dhcp4.Send) error {
+	src := addrOf(s.Msg.ClientIPAddr)
+	if !src.IsValid() {
+		src = netip.IPv4Unspecified()
+	}
+	dst, hw := netip.AddrFrom4([4]byte{255, 255, 255, 255}), broadcast()
+	if s.To.IsValid() {
+		mac, err := p.resolve(ctx, src, s.Via)
+		if err != nil {
+			return err
+		}
+		dst, hw = s.To, &packet.Addr{HardwareAddr: mac}
+	}
+	p.id++
+	// The codec pads to the 300 bytes that BOOTP relays expect.
+	if err := p.write(ctx, p.ip, datagram(src, dst, p.id, s.Msg.ToBytes()), hw); err != nil {
+		return fmt.Errorf("send %s to %s on %s: %w", s.Msg.MessageType(), dst, p.ifName, err)
+	}
+	return nil
+}
+
+func (p *port) write(ctx context.Context, c *packet.Conn, b []byte, to *packet.Addr) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	limit := time.Now().Add(writeTimeout)
+	if d, ok := ctx.Deadline(); ok && d.Before(limit) {
+		limit = d
+	}
+	if err := c.SetWriteDeadline(limit); err != nil {
+		return err
+	}
+	_, err := c.WriteTo(b, to)
+	return err
+}
+
+// Close implements engine.Port. It returns when the goroutines have ended; a
+// second call does nothing.
+func (p *port) Close() error {
+	if p.closed {
+		return nil
+	}
+	p.closed = true
+	err := errors.Join(p.ip.Close(), p.arp.Close())
+	p.readers.Wait()
+	return err
+}

@@ -139,7 +139,7 @@ func TestB15NoServer(t *testing.T) {
 			}
 		}
 		nothingLeft(t, w)
-		w.server.silent = false
+		w.change(func() { w.server.silent = false })
 		mustAttach(t, e, "c1")
 	})
 }
@@ -327,7 +327,7 @@ func TestB85ChecksAcquireNothing(t *testing.T) {
 		if _, err := e.Check(t.Context(), request("never", "c1")); err == nil {
 			t.Error("Check of an unknown attachment passes")
 		}
-		w.spaces["c1"].setup = Setup{}
+		w.change(func() { w.spaces["c1"].setup = Setup{} })
 		if _, err := e.Check(t.Context(), request("c1", "c1")); err == nil {
 			t.Error("Check passes although the address is missing")
 		}

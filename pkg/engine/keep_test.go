@@ -100,7 +100,7 @@ func TestFullDiskAtRenewalKeepsTheLease(t *testing.T) {
 		s := w.space("c1", 1)
 		e, _ := w.start()
 		mustAttach(t, e, "c1")
-		w.putErr = func(Record) error { return errors.New("no space left on device") }
+		w.change(func() { w.putErr = func(Record) error { return errors.New("no space left on device") } })
 		time.Sleep(3 * time.Hour)
 		synctest.Wait()
 		if s.setup.Addr != netip.MustParsePrefix("10.77.0.50/24") || time.Until(s.until) < 29*time.Minute {
@@ -120,15 +120,17 @@ func TestFullDiskAtAChangeOfAddress(t *testing.T) {
 		s := w.space("c1", 1)
 		e, _ := w.start()
 		mustAttach(t, e, "c1")
-		w.server.held = map[string]netip.Addr{}
-		w.server.first = netip.MustParseAddr("10.77.0.100")
-		w.putErr = func(Record) error { return errors.New("no space left on device") }
+		w.change(func() {
+			w.server.held = map[string]netip.Addr{}
+			w.server.first = netip.MustParseAddr("10.77.0.100")
+		})
+		w.change(func() { w.putErr = func(Record) error { return errors.New("no space left on device") } })
 		time.Sleep(40 * time.Minute)
 		synctest.Wait()
 		if s.setup.Addr.IsValid() {
 			t.Errorf("interface carries %s, which no record knows", s.setup.Addr)
 		}
-		w.putErr = nil
+		w.change(func() { w.putErr = nil })
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if want := netip.MustParsePrefix("10.77.0.100/24"); s.setup.Addr != want {
@@ -142,8 +144,10 @@ func TestB20NakInRenewing(t *testing.T) {
 		s := w.space("c1", 1)
 		e, _ := w.start()
 		mustAttach(t, e, "c1")
-		w.server.held = map[string]netip.Addr{}
-		w.server.first = netip.MustParseAddr("10.77.0.100")
+		w.change(func() {
+			w.server.held = map[string]netip.Addr{}
+			w.server.first = netip.MustParseAddr("10.77.0.100")
+		})
 		w.since()
 		time.Sleep(30*time.Minute + time.Second)
 		synctest.Wait()
@@ -161,7 +165,7 @@ func TestExpiryAndRecovery(t *testing.T) {
 		s := w.space("c1", 1)
 		e, stop := w.start()
 		mustAttach(t, e, "c1")
-		w.server.silent = true
+		w.change(func() { w.server.silent = true })
 		time.Sleep(61 * time.Minute)
 		synctest.Wait()
 		if s.setup.Addr.IsValid() {
@@ -174,7 +178,7 @@ func TestExpiryAndRecovery(t *testing.T) {
 		stop()
 		e, _ = w.start()
 		time.Sleep(5 * time.Minute)
-		w.server.silent = false
+		w.change(func() { w.server.silent = false })
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		if _, err := e.Check(t.Context(), request("c1", "c1")); err != nil {
@@ -189,7 +193,7 @@ func TestLinkWithoutCarrierAtT1(t *testing.T) {
 		e, _ := w.start()
 		mustAttach(t, e, "c1")
 		up := make(chan struct{})
-		s.carrier = up
+		w.change(func() { s.carrier = up })
 		time.Sleep(55 * time.Minute)
 		w.since()
 		close(up)

@@ -111,9 +111,7 @@ func TestNewSandboxEndsTheOlderAdd(t *testing.T) {
 			errC <- err
 		}()
 		time.Sleep(5 * time.Second)
-		w.mu.Lock()
-		w.server.silent = false
-		w.mu.Unlock()
+		w.change(func() { w.server.silent = false })
 		mustAttach(t, e, "c2")
 		if err := <-errC; err == nil {
 			t.Error("the older ADD succeeds")

@@ -100,6 +100,13 @@ func (w *world) note(format string, args ...any) {
 	}
 }
 
+// change changes the world while an engine runs in it.
+func (w *world) change(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f()
+}
+
 // since returns what was noted since the last call.
 func (w *world) since() []string {
 	w.mu.Lock()
@@ -233,12 +240,14 @@ func (l links) SetHardwareAddr(_ context.Context, t Target, mac net.HardwareAddr
 func (l links) Open(ctx context.Context, t Target) (Port, error) {
 	l.mu.Lock()
 	s, err := l.find(t)
-	l.mu.Unlock()
 	if err != nil {
+		l.mu.Unlock()
 		return nil, err
 	}
+	carrier := s.carrier
+	l.mu.Unlock()
 	select {
-	case <-s.carrier:
+	case <-carrier:
 	case <-ctx.Done():
 		return nil, fmt.Errorf("%s has no carrier: %w", t.IfName, context.Cause(ctx))
 	}

@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/insomniacslk/dhcp/dhcpv4"
 
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/api"
 	"github.com/dhcp-meta/dhcp-meta/tests/rig"
@@ -116,3 +119,24 @@ func (l *lab) expectNothingLeft(t testing.TB) {
 
 // seconds makes durations readable in calls.
 func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
+
+// contains is a condition on lines.
+func contains(part string) func(string) bool {
+	return func(line string) bool { return strings.Contains(line, part) }
+}
+
+// awaitPast returns when d has passed since the last ACK: the passing of time is
+// the event that the test is about.
+func awaitPast(t testing.TB, l *lab, d time.Duration) {
+	t.Helper()
+	var last time.Time
+	for _, f := range l.Capture.Since(0) {
+		if f.Type == dhcpv4.MessageTypeAck {
+			last = f.At
+		}
+	}
+	if last.IsZero() {
+		t.Fatal("no ACK yet")
+	}
+	<-time.After(time.Until(last.Add(d)))
+}

@@ -6,7 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os/exec"
-	"strings"
+	"slices"
 	"testing"
 	"time"
 
@@ -113,19 +113,22 @@ func ping(from, to netip.Addr) error {
 	return nil
 }
 
-// routes are the IPv4 routes of the sandbox's main table, one a line as ip(8)
-// prints them, without those that are in before.
-func (s *sandbox) routes(t testing.TB, before ...string) []string {
+// route is an IPv4 route of the main table as ip(8) tells it.
+type route struct {
+	Dst     string `json:"dst"`
+	Gateway string `json:"gateway"`
+	Dev     string `json:"dev"`
+	Source  string `json:"prefsrc"`
+	Metric  int    `json:"metric"`
+}
+
+// routes are the IPv4 routes over an interface.
+func (s *sandbox) routes(t testing.TB, ifName string) []route {
 	t.Helper()
-	known := map[string]bool{}
-	for _, r := range before {
-		known[r] = true
+	var all []route
+	out := s.IP(t, "-4", "-json", "route", "show")
+	if err := json.Unmarshal([]byte(out), &all); err != nil {
+		t.Fatalf("ip route: %v in %s", err, out)
 	}
-	var list []string
-	for _, line := range strings.Split(s.IP(t, "-4", "route", "show"), "\n") {
-		if line = strings.TrimSpace(line); line != "" && !known[line] {
-			list = append(list, line)
-		}
-	}
-	return list
+	return slices.DeleteFunc(all, func(r route) bool { return r.Dev != ifName })
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -20,6 +21,8 @@ type Engine struct {
 
 	node *Netns
 	args []string
+	// past are the log lines of the lives before this one.
+	past []string
 }
 
 // StartEngine runs dhcp-engine in the node's namespace, with args added to its
@@ -63,6 +66,9 @@ func (e *Engine) Launch(t testing.TB) {
 		"run", "--no-kubernetes", "--log-level=debug",
 		"--state-dir=" + e.StateDir, "--socket=" + e.Socket,
 	}, e.args...)
+	if e.Process != nil {
+		e.past = append(e.past, e.Lines.Since(0)...)
+	}
 	e.Process = e.node.Start(t, "dhcp-engine", exec.Command(Program("dhcp-engine"), args...))
 }
 
@@ -108,6 +114,9 @@ func (e *Engine) Leases(t testing.TB) []api.Status {
 	}
 	return list
 }
+
+// Log is all that the engine has logged, over all its restarts.
+func (e *Engine) Log() []string { return append(slices.Clone(e.past), e.Lines.Since(0)...) }
 
 // Client asks the engine over its socket.
 func (e *Engine) Client() api.Client { return api.Client{Socket: e.Socket} }

@@ -50,6 +50,13 @@ func (n *Netns) Delete(t testing.TB) {
 	}
 }
 
+// Recreate puts another namespace in the place of this one, under the same path.
+func (n *Netns) Recreate(t testing.TB) {
+	t.Helper()
+	n.Delete(t)
+	run(t, "ip", "netns", "add", n.Name)
+}
+
 func deleteNetns(name string) error {
 	path := filepath.Join(netnsFolder, name)
 	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {

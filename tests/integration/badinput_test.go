@@ -1,0 +1,204 @@
+package integration
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/dhcp-meta/dhcp-meta/pkg/engine/api"
+	"github.com/dhcp-meta/dhcp-meta/tests/rig"
+)
+
+// A wrong dhcp object is refused as a whole, with all that is wrong in it, before
+// the delegate has done anything.
+func TestBadSettings(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	recorder := rig.NewRecorder(t, []string{"macvlan"})
+	pod := newSandbox(t)
+	call := pod.call("net1", l.macvlan(object{"colour": "red", "timeout": "tomorrow", "servers": []string{"::1"}}))
+	call.Path = recorder.Folder
+	l.Node.Refuse(t, "ADD", call, 7, "dhcp.colour", "dhcp.timeout", "dhcp.servers[0]")
+	if calls := recorder.Calls(t); len(calls) != 0 {
+		t.Errorf("the delegate was called: %+v", calls)
+	}
+	l.expectNothingLeft(t)
+}
+
+// The engine enters only namespaces below its roots, and never the node's own. The
+// plugin asks before the delegate runs, so nothing is plugged either.
+func TestBadNetns(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	pod := newSandbox(t)
+	folder := t.TempDir()
+	file := filepath.Join(folder, "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	outside := filepath.Join(folder, "outside")
+	if err := os.WriteFile(outside, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	command(t, "mount", "--bind", pod.Path, outside)
+	t.Cleanup(func() { command(t, "umount", outside) })
+	regular := "/run/netns/" + filepath.Base(pod.Path) + "-file"
+	if err := os.WriteFile(regular, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Remove(regular) })
+	link := regular + "-link"
+	if err := os.Symlink(outside, link); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Remove(link) })
+
+	for _, tt := range []struct{ name, path string }{
+		{"bad missing", "/run/netns/dm-not-there"},
+		{"bad regular file below a root", regular},
+		{"bad outside the roots", outside},
+		{"bad link out of a root", link},
+		{"bad node's own", l.Node.Path},
+		{"bad engine's own", "/proc/self/ns/net"},
+		{"bad init's", "/proc/1/ns/net"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			request := api.Request{
+				AttachmentID: api.AttachmentID{ContainerID: pod.id, IfName: "lo"},
+				Netns:        tt.path, Network: "site", Timeout: seconds(5),
+			}
+			client := l.engine.Client()
+			for verb, err := range map[string]error{
+				"Prepare": client.Prepare(t.Context(), request),
+				"Attach":  func() error { _, err := client.Attach(t.Context(), request); return err }(),
+			} {
+				if api.CodeOf(err) != api.CodeEnv || !strings.Contains(err.Error(), tt.path) {
+					t.Errorf("%s: %v (code %d), want code %d and the path", verb, err, api.CodeOf(err), api.CodeEnv)
+				}
+			}
+		})
+	}
+	if frames := l.Capture.Since(0); len(frames) != 0 {
+		t.Errorf("DHCP was sent: %v", frames)
+	}
+	l.expectNothingLeft(t)
+}
+
+func TestBadInterface(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	pod := newSandbox(t)
+	call := pod.call("net1", object{
+		"cniVersion": "1.1.0", "name": "site", "type": "dhcp-meta", "dhcp": l.settings(nil),
+		"prevResult": object{"cniVersion": "1.1.0", "interfaces": []object{{"name": "net1", "sandbox": pod.Path}}},
+	})
+	l.Node.Refuse(t, "ADD", call, 4, "net1", pod.Path)
+	l.expectNothingLeft(t)
+}
+
+// A second engine on the socket ends with a clear word, and the first one works on.
+func TestSecondEngineOnTheSocket(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	rig.StartDnsmasq(t, l.Server, rig.Pool(0, 0))
+	second := l.Node.Start(t, "second engine", exec.Command(rig.Program("dhcp-engine"),
+		"run", "--no-kubernetes", "--socket="+l.engine.Socket, "--state-dir="+t.TempDir()))
+	<-second.Exited()
+	if second.ExitCode() <= 0 {
+		t.Errorf("the second engine ended with %d, want a failure", second.ExitCode())
+	}
+	if second.Lines.Count(0, contains(l.engine.Socket)) == 0 {
+		t.Errorf("the second engine does not name the socket: %q", second.Lines.Since(0))
+	}
+	pod := newSandbox(t)
+	call := pod.call("net1", l.macvlan(nil))
+	pod.mustAdd(t, l, call)
+	l.Node.Del(t, call)
+}
+
+// When records cannot be written, nothing is begun: the error names the folder,
+// and what was there before stays as it was.
+func TestStateFolderCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name        string
+		spoil, heal func(t *testing.T, folder string)
+	}{
+		{"bad read-only",
+			func(t *testing.T, folder string) { command(t, "mount", "-o", "remount,ro", folder) },
+			func(t *testing.T, folder string) { command(t, "mount", "-o", "remount,rw", folder) }},
+		{"bad full", fill,
+			func(t *testing.T, folder string) {
+				if err := os.Remove(filepath.Join(folder, "filler")); err != nil {
+					t.Fatal(err)
+				}
+			}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			lan := rig.NewLAN(t)
+			l := &lab{LAN: lan, engine: rig.NewEngine(t, lan.Node)}
+			if err := os.MkdirAll(l.engine.StateDir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			command(t, "mount", "-t", "tmpfs", "-o", "size=256k,mode=0700", "tmpfs", l.engine.StateDir)
+			t.Cleanup(func() { command(t, "umount", "--lazy", l.engine.StateDir) })
+			l.engine.Start(t)
+			server := rig.StartDnsmasq(t, l.Server, rig.Pool(0, 0))
+			kept := newSandbox(t)
+			addr := leased(t, kept.mustAdd(t, l, kept.call("net1", l.macvlan(nil))))
+			recorder := rig.NewRecorder(t, []string{"macvlan"})
+
+			tt.spoil(t, l.engine.StateDir)
+			mark := l.Capture.Len()
+			pod := newSandbox(t)
+			call := pod.call("net1", l.macvlan(nil))
+			call.Path = recorder.Folder
+			l.Node.Refuse(t, "ADD", call, 11, l.engine.StateDir)
+			if err := l.engine.Client().Ready(t.Context()); err == nil {
+				t.Error("the engine says that it is ready")
+			}
+			l.Node.Refuse(t, "STATUS", call, 50, l.engine.StateDir)
+			if frames := l.Capture.Since(mark); len(frames) != 0 {
+				t.Errorf("DHCP was sent: %v", frames)
+			}
+			if calls := recorder.Calls(t, "ADD"); len(calls) != 0 {
+				t.Errorf("the delegate was called: %+v", calls)
+			}
+			if have := kept.addresses(t, "net1"); len(have) != 1 || have[0].Addr != addr {
+				t.Errorf("the pod that was there carries %v, want %v", have, addr)
+			}
+
+			tt.heal(t, l.engine.StateDir)
+			pod.mustAdd(t, l, call)
+			l.Node.Del(t, call)
+			l.Node.Del(t, kept.call("net1", l.macvlan(nil)))
+			server.AwaitHeld(t, "empty", rig.Nothing)
+			l.expectNothingLeft(t)
+		})
+	}
+}
+
+// fill writes until there is no room left.
+func fill(t *testing.T, folder string) {
+	t.Helper()
+	f, err := os.Create(filepath.Join(folder, "filler"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for block := make([]byte, 4096); ; {
+		if _, err := f.Write(block); err != nil {
+			return
+		}
+	}
+}
+
+func command(t testing.TB, name string, args ...string) {
+	t.Helper()
+	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+}

@@ -1,0 +1,173 @@
+package delegate
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/ns"
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	current "github.com/containernetworking/cni/pkg/types/100"
+
+	"github.com/dhcp-meta/dhcp-meta/pkg/engine/api"
+)
+
+const (
+	// undoLimit is the time for taking back a failed ADD. It is not part of the
+	// time for the ADD, whose end may be the reason for the failure.
+	undoLimit = 10 * time.Second
+	// undoDetachLimit is the engine's part of it; the rest is the delegate's.
+	undoDetachLimit = 4 * time.Second
+)
+
+// Add runs the delegate's ADD, has the engine put an address on the interface,
+// and prints both as one result. When it fails, or ctx ends, nothing is left of
+// it. The delegate does not run when the engine is not ready or the
+// configuration is wrong.
+func (p *Plugin) Add(ctx context.Context, args *skel.CmdArgs) error {
+	c, err := p.call(args)
+	if err != nil {
+		return err
+	}
+	// skel looks at this too, but only after the result has been printed.
+	override := args.NetnsOverride == "1" || strings.EqualFold(args.NetnsOverride, "true")
+	if own, err := ns.CheckNetNS(args.Netns); err == nil && own && !override {
+		return types.NewError(types.ErrInvalidNetNS, "CNI_NETNS is the plugin's own network namespace", args.Netns)
+	}
+	var r runner
+	if c.form == chained {
+		err = c.needPrevResult("ADD")
+	} else {
+		r, err = p.runner(c.conf, c.cniPath)
+	}
+	if err != nil {
+		return err
+	}
+	if err := c.prepare(ctx); err != nil {
+		return err
+	}
+	if c.form != chained {
+		k, err := c.ledger.lock(ctx, c.id)
+		if err != nil {
+			return err
+		}
+		defer k.unlock()
+	}
+	var u undo
+	if err = c.add(ctx, r, &u); err != nil {
+		c.takeBack(ctx, &u)
+	}
+	return err
+}
+
+// add is the part of an ADD that leaves traces; u takes them back.
+func (c *call) add(ctx context.Context, r runner, u *undo) error {
+	own, err := c.wrapped(ctx, r, u)
+	if err != nil {
+		return err
+	}
+	at, err := target(own, c.id.IfName, c.netns)
+	if err != nil {
+		return fmt.Errorf("plugin %s: %w", c.wrappedName(), err)
+	}
+	lease, err := c.attach(ctx, u)
+	if err != nil {
+		return err
+	}
+	merged, err := merge(own, at, lease, c.conf)
+	if err != nil {
+		return err
+	}
+	if c.form != chained {
+		if err := c.remember(asAttached(own, at, lease)); err != nil {
+			return err
+		}
+	}
+	return c.print(merged)
+}
+
+// prepare asks the engine before anything is touched. At ADD an engine that is
+// not ready is one to try again with.
+func (c *call) prepare(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, engineLimit)
+	defer cancel()
+	err := c.engine.Prepare(ctx, c.request())
+	if err != nil && api.CodeOf(err) == api.CodeNotReady {
+		return types.NewError(api.CodeTryAgain, err.Error(), "")
+	}
+	return err
+}
+
+// wrapped returns the result to which the lease is added: that of the delegate,
+// which it runs, or that of the plugin before us.
+func (c *call) wrapped(ctx context.Context, r runner, u *undo) (*current.Result, error) {
+	if c.form == chained {
+		own, err := decodeResult(c.prevResult, c.version)
+		if err != nil {
+			return nil, api.WithCode(api.CodeConfig, fmt.Errorf("prevResult: %w", err))
+		}
+		return own, nil
+	}
+	// Written before the ADD: after a crash, too, the DEL must know of it.
+	if err := c.remember(nil); err != nil {
+		return nil, err
+	}
+	u.push(c.settle)
+	return r.add(ctx, c.prevResult)
+}
+
+// wrappedName names the plugin that made the interface, for errors.
+func (c *call) wrappedName() string {
+	if c.form == chained {
+		return "before us in the list"
+	}
+	return c.delegate.text("type")
+}
+
+// remember makes the ledger's entry, with the delegate's result if it has one.
+func (c *call) remember(own *current.Result) error {
+	e := entry{Network: c.network, Netns: c.netns, Form: c.form, Conf: c.delegate}
+	if own != nil {
+		raw, err := encodeResult(own, c.version)
+		if err != nil {
+			return fmt.Errorf("encode the result of %s: %w", c.wrappedName(), err)
+		}
+		e.Result = raw
+	}
+	return api.WithCode(types.ErrIOFailure, c.ledger.write(c.id, e))
+}
+
+// attach has the engine give the interface its address.
+func (c *call) attach(ctx context.Context, u *undo) (api.Lease, error) {
+	u.push(func(ctx context.Context) error { return detach(ctx, c.engine, c.id, undoDetachLimit) })
+	r := c.request()
+	if r.Timeout = attachTimeout(ctx, c.settings.Timeout); r.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, r.Timeout+attachSlack)
+		defer cancel()
+	}
+	return c.engine.Attach(ctx, r)
+}
+
+// print prints the result in the version of the configuration.
+func (c *call) print(r *current.Result) error {
+	raw, err := encodeResult(r, c.version)
+	if err != nil {
+		return fmt.Errorf("encode the result: %w", err)
+	}
+	if _, err := c.Stdout.Write(append(raw, '\n')); err != nil {
+		return api.WithCode(types.ErrIOFailure, fmt.Errorf("print the result: %w", err))
+	}
+	return nil
+}
+
+// takeBack undoes a failed ADD, also when ctx has ended.
+func (c *call) takeBack(ctx context.Context, u *undo) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
+	defer cancel()
+	for _, err := range u.run(ctx) {
+		c.remark(fmt.Errorf("undo: %w", err))
+	}
+}

@@ -12,7 +12,7 @@ LDFLAGS := -s -w -X github.com/dhcp-meta/dhcp-meta/internal/build.version=$(VERS
 
 # Programs that the tests and the demo run, and the Debian package of each.
 DEPS := dnsmasq:dnsmasq-base kea-dhcp4:kea-dhcp4-server ip:iproute2 \
-        ping:iputils-ping nft:nftables flock:util-linux busybox:busybox gcc:gcc jq:jq
+        ping:iputils-ping nsenter:util-linux busybox:busybox gcc:gcc jq:jq
 
 # How long each fuzz target runs: seconds in `make test`, minutes in `make fuzz`.
 FUZZTIME ?= 3m

@@ -18,7 +18,6 @@ import (
 func TestMalformedReplies(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
-	rig.StartDnsmasq(t, l.Server, rig.Pool(0, 0))
 	conn := l.rawConn(t)
 	defer conn.Close()
 
@@ -32,6 +31,7 @@ func TestMalformedReplies(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	rig.StartDnsmasq(t, l.Server, rig.Pool(0, 0)) // answers the next DISCOVER
 	o := add.succeeds(t)
 	if addr := leased(t, o).Addr(); addr.Compare(rig.Pool(0, 0).First) < 0 || addr.Compare(rig.Pool(0, 0).Last) > 0 {
 		t.Errorf("got %v, which no right answer offered", addr)

@@ -11,29 +11,13 @@ import (
 	"github.com/dhcp-meta/dhcp-meta/tests/rig"
 )
 
-// servers are the two that the core of the main job is proven with.
-func servers() map[string]rig.StartFunc {
-	return map[string]rig.StartFunc{"dnsmasq": rig.StartDnsmasq, "Kea": rig.StartKea}
-}
-
-// onBothServers runs a test body with each server, in a lab of its own.
-func onBothServers(t *testing.T, body func(t *testing.T, l *lab, start rig.StartFunc)) {
-	t.Parallel()
-	for name, start := range servers() {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			body(t, newLab(t), start)
-		})
-	}
-}
-
 // The main job from ADD to DEL: the pod gets an address from a real server, uses
 // it, keeps it over T1 and gives it back.
 func TestLifeOfALease(t *testing.T) {
 	onBothServers(t, func(t *testing.T, l *lab, start rig.StartFunc) {
 		server := start(t, l.Server, rig.Pool(seconds(3), seconds(60)))
 		pod := newSandbox(t)
-		call := pod.call("net1", l.macvlan(nil))
+		call := pod.Call("net1", l.Macvlan(nil))
 
 		added := pod.mustAdd(t, l, call)
 		addr := leased(t, added)
@@ -43,9 +27,9 @@ func TestLifeOfALease(t *testing.T) {
 		if gw := added.Result.IPs[0].Gateway; !gw.Equal(rig.ServerAddr.Addr().AsSlice()) {
 			t.Errorf("gateway %v, want %v", gw, rig.ServerAddr.Addr())
 		}
-		mac := pod.hardwareAddr(t, "net1")
+		mac := pod.HardwareAddr(t, "net1")
 		server.AwaitHeld(t, "the pod's lease", rig.Holds(mac, addr.Addr()))
-		have := pod.addresses(t, "net1")
+		have := pod.Addresses(t, "net1")
 		if len(have) != 1 || have[0].Addr != addr || have[0].Valid > 120 {
 			t.Errorf("net1 carries %v, want %v for no longer than its lease of 120 s", have, addr)
 		}
@@ -67,18 +51,6 @@ func TestLifeOfALease(t *testing.T) {
 	})
 }
 
-// mustAdd executes ADD and checks what every result must be.
-func (s *sandbox) mustAdd(t testing.TB, l *lab, call rig.Call) rig.Outcome {
-	t.Helper()
-	o := l.Node.Add(t, call)
-	leased(t, o)
-	if i := o.Result.IPs[0].Interface; i == nil || *i >= len(o.Result.Interfaces) ||
-		o.Result.Interfaces[*i].Name != call.IfName || o.Result.Interfaces[*i].Sandbox != s.Path {
-		t.Errorf("ips[0].interface does not point at %s in the sandbox: %s", call.IfName, o.Stdout)
-	}
-	return o
-}
-
 // A server may answer by unicast to an address that the client does not have yet,
 // or by broadcast.
 func TestB01UnicastAndBroadcastOffers(t *testing.T) {
@@ -98,9 +70,9 @@ func TestB01UnicastAndBroadcastOffers(t *testing.T) {
 			cfg.Dnsmasq = tt.options
 			server := rig.StartDnsmasq(t, l.Server, cfg)
 			pod := newSandbox(t)
-			addr := leased(t, pod.mustAdd(t, l, pod.call("net1", l.macvlan(nil))))
+			addr := leased(t, pod.mustAdd(t, l, pod.Call("net1", l.Macvlan(nil))))
 
-			mac := pod.hardwareAddr(t, "net1")
+			mac := pod.HardwareAddr(t, "net1")
 			offer, _ := l.Capture.AwaitType(t, 0, rig.Patience, dhcpv4.MessageTypeOffer, mac)
 			if !strings.HasPrefix(offer.Dst.Addr().String(), tt.dst) {
 				t.Errorf("the server offered to %v, want %s: the case is not the one meant", offer.Dst, tt.dst)
@@ -116,7 +88,7 @@ func TestBroadcastSetting(t *testing.T) {
 	l := newLab(t)
 	rig.StartDnsmasq(t, l.Server, rig.Pool(0, 0))
 	pod := newSandbox(t)
-	pod.mustAdd(t, l, pod.call("net1", l.macvlan(object{"broadcast": true})))
+	pod.mustAdd(t, l, pod.Call("net1", l.Macvlan(object{"broadcast": true})))
 	offer, _ := l.Capture.AwaitType(t, 0, rig.Patience, dhcpv4.MessageTypeOffer, nil)
 	if got := offer.Dst.Addr().String(); got != "255.255.255.255" {
 		t.Errorf("the server offered to %s, want a broadcast", got)
@@ -130,8 +102,8 @@ func TestB02PartialChecksum(t *testing.T) {
 	l := newLab(t)
 	server := rig.StartDnsmasq(t, l.Server, rig.Pool(0, 0))
 	pod := newSandbox(t)
-	addr := leased(t, pod.mustAdd(t, l, pod.call("net1", l.macvlan(nil))))
-	mac := pod.hardwareAddr(t, "net1")
+	addr := leased(t, pod.mustAdd(t, l, pod.Call("net1", l.Macvlan(nil))))
+	mac := pod.HardwareAddr(t, "net1")
 	offer, _ := l.Capture.AwaitType(t, 0, rig.Patience, dhcpv4.MessageTypeOffer, mac)
 	if !offer.PartialChecksum {
 		t.Error("the OFFER had a right checksum: the case is not the one meant")
@@ -146,11 +118,11 @@ func (l *lab) vethPod(t *testing.T) (*sandbox, rig.Call) {
 	pod := newSandbox(t)
 	l.Server.IP(t, "link", "add", "v1", "type", "veth", "peer", "name", "net1", "netns", pod.Name)
 	l.Server.IP(t, "addr", "add", rig.ServerAddr.String(), "dev", "v1")
-	return pod, pod.call("net1", object{
+	return pod, pod.Call("net1", object{
 		"cniVersion": "1.1.0", "name": "site", "type": "dhcp-meta",
-		"dhcp": l.settings(nil),
+		"dhcp": l.Settings(nil),
 		"prevResult": object{"cniVersion": "1.1.0", "interfaces": []object{
-			{"name": "net1", "mac": pod.hardwareAddr(t, "net1").String(), "sandbox": pod.Path}}},
+			{"name": "net1", "mac": pod.HardwareAddr(t, "net1").String(), "sandbox": pod.Path}}},
 	})
 }
 
@@ -202,20 +174,20 @@ func TestB07TwoInterfacesOneNetwork(t *testing.T) {
 	l := newLab(t)
 	server := rig.StartDnsmasq(t, l.Server, rig.Pool(seconds(3), seconds(60)))
 	pod := newSandbox(t)
-	conf := l.macvlan(nil)
-	net1, net2 := pod.call("net1", conf), pod.call("net2", conf)
+	conf := l.Macvlan(nil)
+	net1, net2 := pod.Call("net1", conf), pod.Call("net2", conf)
 	one, two := leased(t, pod.mustAdd(t, l, net1)), leased(t, pod.mustAdd(t, l, net2))
 	if one == two {
 		t.Fatalf("both interfaces got %v", one)
 	}
 	server.AwaitHeld(t, "two leases", func(held []rig.Held) bool { return len(held) == 2 })
-	mac2 := pod.hardwareAddr(t, "net2")
+	mac2 := pod.HardwareAddr(t, "net2")
 
 	l.Node.Del(t, net1)
 	server.AwaitHeld(t, "net2's lease alone", rig.Holds(mac2, two.Addr()))
 	mark := l.Capture.Len()
 	l.Capture.AwaitType(t, mark, rig.Patience, dhcpv4.MessageTypeAck, mac2)
-	if have := pod.addresses(t, "net2"); len(have) != 1 || have[0].Addr != two {
+	if have := pod.Addresses(t, "net2"); len(have) != 1 || have[0].Addr != two {
 		t.Errorf("net2 carries %v, want %v", have, two)
 	}
 	l.Node.Del(t, net2)
@@ -229,7 +201,7 @@ func TestB15NoServer(t *testing.T) {
 	l := newLab(t)
 	recorder := rig.NewRecorder(t, []string{"macvlan"})
 	pod := newSandbox(t)
-	call := pod.call("net1", l.macvlan(object{"timeout": "6s"}))
+	call := pod.Call("net1", l.Macvlan(object{"timeout": "6s"}))
 	call.Path = recorder.Folder
 	o := l.Node.Refuse(t, "ADD", call, 11, "net1", "DISCOVER")
 
@@ -241,7 +213,7 @@ func TestB15NoServer(t *testing.T) {
 		}
 	}
 	l.expectNothingLeft(t)
-	if have := pod.addresses(t, "net1"); have != nil {
+	if have := pod.Addresses(t, "net1"); have != nil {
 		t.Errorf("net1 carries %v after a failed ADD", have)
 	}
 	if diff := cmp.Diff([]string{"ADD", "DEL"}, verbs(recorder.Calls(t))); diff != "" {
@@ -250,7 +222,7 @@ func TestB15NoServer(t *testing.T) {
 
 	server := rig.StartDnsmasq(t, l.Server, rig.Pool(0, 0))
 	addr := leased(t, pod.mustAdd(t, l, call))
-	server.AwaitHeld(t, "the lease", rig.Holds(pod.hardwareAddr(t, "net1"), addr.Addr()))
+	server.AwaitHeld(t, "the lease", rig.Holds(pod.HardwareAddr(t, "net1"), addr.Addr()))
 }
 
 func verbs(calls []rig.Recorded) []string {

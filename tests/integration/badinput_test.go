@@ -18,7 +18,7 @@ func TestBadSettings(t *testing.T) {
 	l := newLab(t)
 	recorder := rig.NewRecorder(t, []string{"macvlan"})
 	pod := newSandbox(t)
-	call := pod.call("net1", l.macvlan(object{"colour": "red", "timeout": "tomorrow", "servers": []string{"::1"}}))
+	call := pod.Call("net1", l.Macvlan(object{"colour": "red", "timeout": "tomorrow", "servers": []string{"::1"}}))
 	call.Path = recorder.Folder
 	l.Node.Refuse(t, "ADD", call, 7, "dhcp.colour", "dhcp.timeout", "dhcp.servers[0]")
 	if calls := recorder.Calls(t); len(calls) != 0 {
@@ -66,10 +66,10 @@ func TestBadNetns(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			request := api.Request{
-				AttachmentID: api.AttachmentID{ContainerID: pod.id, IfName: "lo"},
+				AttachmentID: api.AttachmentID{ContainerID: pod.ID, IfName: "lo"},
 				Netns:        tt.path, Network: "site", Timeout: seconds(5),
 			}
-			client := l.engine.Client()
+			client := l.Engine.Client()
 			for verb, err := range map[string]error{
 				"Prepare": client.Prepare(t.Context(), request),
 				"Attach":  func() error { _, err := client.Attach(t.Context(), request); return err }(),
@@ -90,8 +90,8 @@ func TestBadInterface(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	pod := newSandbox(t)
-	call := pod.call("net1", object{
-		"cniVersion": "1.1.0", "name": "site", "type": "dhcp-meta", "dhcp": l.settings(nil),
+	call := pod.Call("net1", object{
+		"cniVersion": "1.1.0", "name": "site", "type": "dhcp-meta", "dhcp": l.Settings(nil),
 		"prevResult": object{"cniVersion": "1.1.0", "interfaces": []object{{"name": "net1", "sandbox": pod.Path}}},
 	})
 	l.Node.Refuse(t, "ADD", call, 4, "net1", pod.Path)
@@ -104,16 +104,16 @@ func TestSecondEngineOnTheSocket(t *testing.T) {
 	l := newLab(t)
 	rig.StartDnsmasq(t, l.Server, rig.Pool(0, 0))
 	second := l.Node.Start(t, "second engine", exec.Command(rig.Program("dhcp-engine"),
-		"run", "--no-kubernetes", "--socket="+l.engine.Socket, "--state-dir="+t.TempDir()))
+		"run", "--no-kubernetes", "--socket="+l.Engine.Socket, "--state-dir="+t.TempDir()))
 	<-second.Exited()
 	if second.ExitCode() <= 0 {
 		t.Errorf("the second engine ended with %d, want a failure", second.ExitCode())
 	}
-	if second.Lines.Count(0, contains(l.engine.Socket)) == 0 {
+	if second.Lines.Count(0, contains(l.Engine.Socket)) == 0 {
 		t.Errorf("the second engine does not name the socket: %q", second.Lines.Since(0))
 	}
 	pod := newSandbox(t)
-	call := pod.call("net1", l.macvlan(nil))
+	call := pod.Call("net1", l.Macvlan(nil))
 	pod.mustAdd(t, l, call)
 	l.Node.Del(t, call)
 }
@@ -139,42 +139,42 @@ func TestStateFolderCannotBeWritten(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			lan := rig.NewLAN(t)
-			l := &lab{LAN: lan, engine: rig.NewEngine(t, lan.Node)}
-			if err := os.MkdirAll(l.engine.StateDir, 0o700); err != nil {
+			l := &lab{&rig.Lab{LAN: lan, Engine: rig.NewEngine(t, lan.Node)}}
+			if err := os.MkdirAll(l.Engine.StateDir, 0o700); err != nil {
 				t.Fatal(err)
 			}
-			command(t, "mount", "-t", "tmpfs", "-o", "size=256k,mode=0700", "tmpfs", l.engine.StateDir)
-			t.Cleanup(func() { command(t, "umount", "--lazy", l.engine.StateDir) })
-			l.engine.Start(t)
+			command(t, "mount", "-t", "tmpfs", "-o", "size=256k,mode=0700", "tmpfs", l.Engine.StateDir)
+			t.Cleanup(func() { command(t, "umount", "--lazy", l.Engine.StateDir) })
+			l.Engine.Start(t)
 			server := rig.StartDnsmasq(t, l.Server, rig.Pool(0, 0))
 			kept := newSandbox(t)
-			addr := leased(t, kept.mustAdd(t, l, kept.call("net1", l.macvlan(nil))))
+			addr := leased(t, kept.mustAdd(t, l, kept.Call("net1", l.Macvlan(nil))))
 			recorder := rig.NewRecorder(t, []string{"macvlan"})
 
-			tt.spoil(t, l.engine.StateDir)
+			tt.spoil(t, l.Engine.StateDir)
 			mark := l.Capture.Len()
 			pod := newSandbox(t)
-			call := pod.call("net1", l.macvlan(nil))
+			call := pod.Call("net1", l.Macvlan(nil))
 			call.Path = recorder.Folder
-			l.Node.Refuse(t, "ADD", call, 11, l.engine.StateDir)
-			if err := l.engine.Client().Ready(t.Context()); err == nil {
+			l.Node.Refuse(t, "ADD", call, 11, l.Engine.StateDir)
+			if err := l.Engine.Client().Ready(t.Context()); err == nil {
 				t.Error("the engine says that it is ready")
 			}
-			l.Node.Refuse(t, "STATUS", call, 50, l.engine.StateDir)
+			l.Node.Refuse(t, "STATUS", call, 50, l.Engine.StateDir)
 			if frames := l.Capture.Since(mark); len(frames) != 0 {
 				t.Errorf("DHCP was sent: %v", frames)
 			}
 			if calls := recorder.Calls(t, "ADD"); len(calls) != 0 {
 				t.Errorf("the delegate was called: %+v", calls)
 			}
-			if have := kept.addresses(t, "net1"); len(have) != 1 || have[0].Addr != addr {
+			if have := kept.Addresses(t, "net1"); len(have) != 1 || have[0].Addr != addr {
 				t.Errorf("the pod that was there carries %v, want %v", have, addr)
 			}
 
-			tt.heal(t, l.engine.StateDir)
+			tt.heal(t, l.Engine.StateDir)
 			pod.mustAdd(t, l, call)
 			l.Node.Del(t, call)
-			l.Node.Del(t, kept.call("net1", l.macvlan(nil)))
+			l.Node.Del(t, kept.Call("net1", l.Macvlan(nil)))
 			server.AwaitHeld(t, "empty", rig.Nothing)
 			l.expectNothingLeft(t)
 		})

@@ -17,8 +17,8 @@ func TestB16RenewPacketForm(t *testing.T) {
 	onBothServers(t, func(t *testing.T, l *lab, start rig.StartFunc) {
 		start(t, l.Server, rig.Pool(seconds(2), seconds(60)))
 		pod := newSandbox(t)
-		addr := leased(t, pod.mustAdd(t, l, pod.call("net1", l.macvlan(nil)))).Addr()
-		mac := pod.hardwareAddr(t, "net1")
+		addr := leased(t, pod.mustAdd(t, l, pod.Call("net1", l.Macvlan(nil)))).Addr()
+		mac := pod.HardwareAddr(t, "net1")
 		first, mark := l.Capture.AwaitType(t, 0, rig.Patience, dhcpv4.MessageTypeRequest, mac)
 
 		f, _ := l.Capture.AwaitType(t, mark, rig.Patience, dhcpv4.MessageTypeRequest, mac)
@@ -51,8 +51,8 @@ func TestB20NakInRenewing(t *testing.T) {
 	onBothServers(t, func(t *testing.T, l *lab, start rig.StartFunc) {
 		server := start(t, l.Server, rig.Pool(seconds(4), seconds(60)))
 		pod := newSandbox(t)
-		old := leased(t, pod.mustAdd(t, l, pod.call("net1", l.macvlan(nil)))).Addr()
-		mac := pod.hardwareAddr(t, "net1")
+		old := leased(t, pod.mustAdd(t, l, pod.Call("net1", l.Macvlan(nil)))).Addr()
+		mac := pod.HardwareAddr(t, "net1")
 
 		server.Stop(t)
 		cfg := server.Config()
@@ -69,7 +69,7 @@ func TestB20NakInRenewing(t *testing.T) {
 		if addr == old || addr.Compare(cfg.First) < 0 {
 			t.Fatalf("got %v after the NAK, want one of %v to %v", addr, cfg.First, cfg.Last)
 		}
-		pod.awaitAddress(t, "net1", addr)
+		pod.AwaitAddress(t, "net1", addr)
 		server.AwaitHeld(t, "the new lease", rig.Holds(mac, addr))
 		if n := l.Capture.Count(mark, rig.Type(dhcpv4.MessageTypeNak, mac)); n != 1 {
 			t.Errorf("%d NAKs, want 1", n)
@@ -86,8 +86,8 @@ func TestB28RebindToAnotherServer(t *testing.T) {
 	onBothServers(t, func(t *testing.T, l *lab, start rig.StartFunc) {
 		server := start(t, l.Server, rig.Pool(seconds(3), seconds(8)))
 		pod := newSandbox(t)
-		addr := leased(t, pod.mustAdd(t, l, pod.call("net1", l.macvlan(nil)))).Addr()
-		mac := pod.hardwareAddr(t, "net1")
+		addr := leased(t, pod.mustAdd(t, l, pod.Call("net1", l.Macvlan(nil)))).Addr()
+		mac := pod.HardwareAddr(t, "net1")
 
 		server.Stop(t)
 		second := netip.MustParsePrefix("10.77.0.2/24")
@@ -113,7 +113,7 @@ func TestB28RebindToAnotherServer(t *testing.T) {
 		if n := l.Capture.Count(0, rig.Type(dhcpv4.MessageTypeDiscover, mac)); n != 1 {
 			t.Errorf("%d DISCOVERs, want the one of ADD", n)
 		}
-		if have := pod.addresses(t, "net1"); len(have) != 1 || have[0].Addr.Addr() != addr {
+		if have := pod.Addresses(t, "net1"); len(have) != 1 || have[0].Addr.Addr() != addr {
 			t.Errorf("net1 carries %v, want %v", have, addr)
 		}
 		server.AwaitHeld(t, "the same lease", rig.Holds(mac, addr))
@@ -128,7 +128,7 @@ func TestB26InfiniteLease(t *testing.T) {
 		cfg.Lifetime = 0
 		server := start(t, l.Server, cfg)
 		pod := newSandbox(t)
-		call := pod.call("net1", l.macvlan(nil))
+		call := pod.Call("net1", l.Macvlan(nil))
 		addr := leased(t, pod.mustAdd(t, l, call))
 		ack, _ := l.Capture.AwaitType(t, 0, rig.Patience, dhcpv4.MessageTypeAck, nil)
 		if got := ack.Msg.Options.Get(dhcpv4.OptionIPAddressLeaseTime); string(got) != "\xff\xff\xff\xff" {
@@ -138,10 +138,10 @@ func TestB26InfiniteLease(t *testing.T) {
 		if !st.Infinite || st.T1 != nil || st.T2 != nil || st.Expiry != nil || st.State != "BOUND" {
 			t.Errorf("the engine lists %+v, want an infinite lease without T1, T2 and end", st)
 		}
-		if have := pod.addresses(t, "net1"); len(have) != 1 || have[0] != (address{addr, forever}) {
+		if have := pod.Addresses(t, "net1"); len(have) != 1 || have[0] != (rig.Address{Addr: addr, Valid: rig.Forever}) {
 			t.Errorf("net1 carries %v, want %v for ever", have, addr)
 		}
-		l.engine.Restart(t, l.engine.Kill)
+		l.Engine.Restart(t, l.Engine.Kill)
 		if st := l.status(t, pod, "net1"); !st.Infinite || st.State != "BOUND" {
 			t.Errorf("after a restart the engine lists %+v, want an infinite lease", st)
 		}
@@ -155,10 +155,10 @@ func TestB26LongestFiniteLease(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	cfg := rig.Pool(0, 0)
-	cfg.Lifetime = (forever - 1) * time.Second
+	cfg.Lifetime = (rig.Forever - 1) * time.Second
 	rig.StartKea(t, l.Server, cfg)
 	pod := newSandbox(t)
-	pod.mustAdd(t, l, pod.call("net1", l.macvlan(nil)))
+	pod.mustAdd(t, l, pod.Call("net1", l.Macvlan(nil)))
 	ack, mark := l.Capture.AwaitType(t, 0, rig.Patience, dhcpv4.MessageTypeAck, nil)
 	if got := ack.Msg.Options.Get(dhcpv4.OptionIPAddressLeaseTime); string(got) != "\xff\xff\xff\xfe" {
 		t.Fatalf("option 51 is %x: the case is not the one meant", got)
@@ -181,12 +181,12 @@ func TestExpiryAndRecovery(t *testing.T) {
 	cfg.Lifetime = seconds(8)
 	server := rig.StartKea(t, l.Server, cfg)
 	pod := newSandbox(t)
-	call := pod.call("net1", l.macvlan(nil))
+	call := pod.Call("net1", l.Macvlan(nil))
 	pod.mustAdd(t, l, call)
-	mac := pod.hardwareAddr(t, "net1")
+	mac := pod.HardwareAddr(t, "net1")
 	server.Stop(t)
 
-	pod.awaitAddress(t, "net1", netip.Addr{})
+	pod.AwaitAddress(t, "net1", netip.Addr{})
 	if o, err := l.Node.CNI("CHECK", call.WithPrev(t, nil)); err != nil || o.Err == nil {
 		t.Errorf("CHECK of an expired lease: %v %v, want an error", o.Err, err)
 	}
@@ -195,7 +195,7 @@ func TestExpiryAndRecovery(t *testing.T) {
 	server = rig.StartKea(t, l.Server, server.Config())
 	ack, _ := l.Capture.AwaitType(t, mark, 3*rig.Patience, dhcpv4.MessageTypeAck, mac)
 	addr, _ := netip.AddrFromSlice(ack.Msg.YourIPAddr.To4())
-	pod.awaitAddress(t, "net1", addr)
+	pod.AwaitAddress(t, "net1", addr)
 	server.AwaitHeld(t, "the new lease", rig.Holds(mac, addr))
 }
 
@@ -208,13 +208,13 @@ func TestAddressEndsWithoutTheEngine(t *testing.T) {
 	cfg.Lifetime = seconds(6)
 	rig.StartKea(t, l.Server, cfg)
 	pod := newSandbox(t)
-	pod.mustAdd(t, l, pod.call("net1", l.macvlan(object{"defaultRoute": "always"})))
-	if got := pod.routes(t, "net1"); len(got) != 2 {
+	pod.mustAdd(t, l, pod.Call("net1", l.Macvlan(object{"defaultRoute": "always"})))
+	if got := pod.Routes(t, "net1"); len(got) != 2 {
 		t.Errorf("routes %v, want the connected one and a default", got)
 	}
-	l.engine.Kill(t)
-	pod.awaitAddress(t, "net1", netip.Addr{})
-	if got := pod.routes(t, "net1"); len(got) != 0 {
+	l.Engine.Kill(t)
+	pod.AwaitAddress(t, "net1", netip.Addr{})
+	if got := pod.Routes(t, "net1"); len(got) != 0 {
 		t.Errorf("routes left: %v", got)
 	}
 }

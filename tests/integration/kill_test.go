@@ -73,7 +73,7 @@ func (k *killLane) round(t *testing.T, round int) {
 	default:
 		k.killInDel(t, round)
 	}
-	k.engine.Start(t)
+	k.Engine.Start(t)
 	for _, pod := range k.alive {
 		k.expectSame(t, round, pod)
 	}
@@ -87,13 +87,13 @@ func (k *killLane) round(t *testing.T, round int) {
 func (k *killLane) killAfter(t *testing.T, longest time.Duration) {
 	t.Helper()
 	<-time.After(time.Duration(k.rng.Int64N(int64(longest))))
-	k.engine.Kill(t)
+	k.Engine.Kill(t)
 }
 
 func (k *killLane) killInAdd(t *testing.T, round int) {
 	pod := newSandbox(t)
 	k.all = append(k.all, pod)
-	call := pod.call("net1", k.macvlan(object{"timeout": "10s"}))
+	call := pod.Call("net1", k.Macvlan(object{"timeout": "10s"}))
 	add := k.background("ADD", call)
 	k.killAfter(t, 120*time.Millisecond)
 	o := add.wait(t)
@@ -106,8 +106,8 @@ func (k *killLane) killInAdd(t *testing.T, round int) {
 		// The runtime sends a DEL after a failed ADD, and the engine may be back
 		// by then or not.
 		if k.rng.IntN(2) == 0 {
-			k.engine.Start(t)
-			defer k.engine.Kill(t)
+			k.Engine.Start(t)
+			defer k.Engine.Kill(t)
 		}
 		k.Node.Del(t, call)
 		pod.Delete(t)
@@ -124,13 +124,13 @@ func (k *killLane) killInDel(t *testing.T, round int) {
 	i := k.rng.IntN(len(k.alive))
 	pod := k.alive[i]
 	k.alive = slices.Delete(k.alive, i, i+1)
-	call := pod.call("net1", k.macvlan(nil))
+	call := pod.Call("net1", k.Macvlan(nil))
 	del := k.background("DEL", call)
 	k.killAfter(t, 60*time.Millisecond)
 	if o := del.wait(t); o.Err != nil {
 		t.Errorf("round %d: DEL: %v", round, o.Err)
 	}
-	if have := pod.addresses(t, "net1"); have != nil {
+	if have := pod.Addresses(t, "net1"); have != nil {
 		t.Errorf("round %d: net1 carries %v after DEL", round, have)
 	}
 	pod.Delete(t)
@@ -139,7 +139,7 @@ func (k *killLane) killInDel(t *testing.T, round int) {
 // expectSame checks that pod, engine and server agree on the address of a pod.
 func (k *killLane) expectSame(t *testing.T, round int, pod *sandbox) {
 	t.Helper()
-	have := pod.addresses(t, "net1")
+	have := pod.Addresses(t, "net1")
 	if len(have) != 1 {
 		t.Errorf("round %d: net1 carries %v, want its lease", round, have)
 		return
@@ -147,7 +147,7 @@ func (k *killLane) expectSame(t *testing.T, round int, pod *sandbox) {
 	if st := k.status(t, pod, "net1"); st.Address != have[0].Addr.String() {
 		t.Errorf("round %d: the engine lists %q, net1 carries %v", round, st.Address, have[0].Addr)
 	}
-	mac := pod.hardwareAddr(t, "net1").String()
+	mac := pod.HardwareAddr(t, "net1").String()
 	if !slices.ContainsFunc(k.server.Held(t), func(h rig.Held) bool {
 		return h.MAC == mac && h.Addr == have[0].Addr.Addr()
 	}) {
@@ -157,19 +157,19 @@ func (k *killLane) expectSame(t *testing.T, round int, pod *sandbox) {
 
 func (k *killLane) finish(t *testing.T) {
 	for _, pod := range k.alive {
-		k.Node.Del(t, pod.call("net1", k.macvlan(nil)))
+		k.Node.Del(t, pod.Call("net1", k.Macvlan(nil)))
 		if out, err := pod.TryIP("link", "show", "dev", "net1"); err == nil {
 			t.Errorf("left after DEL: %s", out)
 		}
 	}
 	// A DEL that found no engine could not give its lease back. The engine knows
 	// these leases, and says so, until the runtime's next DEL or their end.
-	for _, st := range k.engine.Leases(t) {
+	for _, st := range k.Engine.Leases(t) {
 		if st.State != "ORPHANED" {
 			t.Errorf("the engine still keeps %+v", st)
 		}
 	}
-	log := k.engine.Log()
+	log := k.Engine.Log()
 	for _, h := range k.server.Held(t) {
 		lost := func(line string) bool { return strings.Contains(line, h.Addr.String()) && k.explains(line) }
 		if !slices.ContainsFunc(log, lost) {
@@ -177,7 +177,7 @@ func (k *killLane) finish(t *testing.T) {
 		}
 	}
 	for _, pod := range k.all {
-		k.Node.Del(t, pod.call("net1", k.macvlan(nil)))
+		k.Node.Del(t, pod.Call("net1", k.Macvlan(nil)))
 	}
 	k.expectNothingLeft(t)
 	t.Logf("%d sandboxes, %d leases lost to DELs without an engine", len(k.all), len(k.server.Held(t)))

@@ -1,11 +1,9 @@
 package integration
 
 import (
-	"crypto/rand"
-	"encoding/hex"
 	"fmt"
-	"maps"
 	"net/netip"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -16,68 +14,46 @@ import (
 	"github.com/dhcp-meta/dhcp-meta/tests/rig"
 )
 
-// object is a JSON object of a network configuration.
-type object = map[string]any
+type object = rig.Object
 
-// lab is a LAN with a running engine on its node.
-type lab struct {
-	*rig.LAN
-	engine *rig.Engine
-}
+// lab is the laboratory with the expectations of these tests.
+type lab struct{ *rig.Lab }
 
 func newLab(t *testing.T) *lab {
 	t.Helper()
-	lan := rig.NewLAN(t)
-	return &lab{LAN: lan, engine: rig.StartEngine(t, lan.Node)}
+	return &lab{rig.NewLab(t)}
 }
 
-// macvlan is a network of form delegate: dhcp-meta in front of macvlan on the
-// node's uplink. The settings are added to the dhcp object.
-func (l *lab) macvlan(settings object) object {
-	return l.delegate(object{"type": "macvlan", "master": rig.Uplink, "mode": "bridge"}, settings)
-}
-
-func (l *lab) delegate(delegate, settings object) object {
-	return object{
-		"cniVersion": "1.1.0",
-		"name":       "site",
-		"type":       "dhcp-meta",
-		"delegate":   delegate,
-		"dhcp":       l.settings(settings),
-	}
-}
-
-// settings is a dhcp object that names the lab's engine.
-func (l *lab) settings(more object) object {
-	dhcp := object{"socket": l.engine.Socket, "stateDir": l.engine.StateDir}
-	maps.Copy(dhcp, more)
-	return dhcp
-}
-
-// sandbox is a pod's network namespace as a runtime makes it.
-type sandbox struct {
-	*rig.Netns
-	id, pod, uid string
-}
+// sandbox is a pod's sandbox with the expectations of these tests.
+type sandbox struct{ *rig.Sandbox }
 
 func newSandbox(t testing.TB) *sandbox {
 	t.Helper()
-	id := randomHex(32)
-	return &sandbox{Netns: rig.NewNetns(t, "pod"), id: id, pod: "web-" + id[:6], uid: randomHex(16)}
+	return &sandbox{rig.NewSandbox(t)}
 }
 
-// call is the execution of dhcp-meta for an interface of the sandbox.
-func (s *sandbox) call(ifName string, conf any) rig.Call {
-	return rig.Call{
-		ContainerID: s.id, IfName: ifName, Netns: s.Path, Conf: conf,
-		Args: fmt.Sprintf("IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=%s;K8S_POD_UID=%s;K8S_POD_INFRA_CONTAINER_ID=%s", s.pod, s.uid, s.id),
+// onBothServers runs a test body with each of the two servers that the core of the
+// main job is proven with, in a lab of its own.
+func onBothServers(t *testing.T, body func(t *testing.T, l *lab, start rig.StartFunc)) {
+	t.Parallel()
+	for name, start := range map[string]rig.StartFunc{"dnsmasq": rig.StartDnsmasq, "Kea": rig.StartKea} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			body(t, newLab(t), start)
+		})
 	}
 }
 
-func randomHex(bytes int) string {
-	b := make([]byte, bytes)
-	rand.Read(b)
-	return hex.EncodeToString(b)
+// mustAdd executes ADD and checks what every result must be.
+func (s *sandbox) mustAdd(t testing.TB, l *lab, call rig.Call) rig.Outcome {
+	t.Helper()
+	o := l.Node.Add(t, call)
+	leased(t, o)
+	if i := o.Result.IPs[0].Interface; i == nil || *i >= len(o.Result.Interfaces) ||
+		o.Result.Interfaces[*i].Name != call.IfName || o.Result.Interfaces[*i].Sandbox != s.Path {
+		t.Errorf("ips[0].interface does not point at %s in the sandbox: %s", call.IfName, o.Stdout)
+	}
+	return o
 }
 
 // leased is the one address of a result.
@@ -93,36 +69,35 @@ func leased(t testing.TB, o rig.Outcome) netip.Prefix {
 	return p
 }
 
-// status is what the engine says of an interface of the sandbox; the test ends
-// when it knows none.
 func (l *lab) status(t testing.TB, s *sandbox, ifName string) api.Status {
 	t.Helper()
-	for _, st := range l.engine.Leases(t) {
-		if st.ContainerID == s.id && st.IfName == ifName {
-			return st
-		}
-	}
-	t.Fatalf("the engine knows nothing of %s:%s", s.id, ifName)
-	return api.Status{}
+	return l.Status(t, s.Sandbox, ifName)
 }
 
 // expectNothingLeft checks that the engine has forgotten all, on disk too.
 func (l *lab) expectNothingLeft(t testing.TB) {
 	t.Helper()
-	if left := l.engine.Leases(t); len(left) != 0 {
+	if left := l.Engine.Leases(t); len(left) != 0 {
 		t.Errorf("the engine still knows %+v", left)
 	}
-	if left := l.engine.Records(t); len(left) != 0 {
+	if left := l.Engine.Records(t); len(left) != 0 {
 		t.Errorf("records left: %v", left)
 	}
 }
 
-// seconds makes durations readable in calls.
-func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
-
-// contains is a condition on lines.
-func contains(part string) func(string) bool {
-	return func(line string) bool { return strings.Contains(line, part) }
+// expectPing checks that the pod reaches the server over the leased address.
+func (s *sandbox) expectPing(t testing.TB, from, to netip.Addr) {
+	t.Helper()
+	err := s.Do(func() error {
+		out, err := exec.Command("ping", "-c", "1", "-W", "5", "-I", from.String(), to.String()).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Errorf("ping %s from %s: %v", to, from, err)
+	}
 }
 
 // awaitPast returns when d has passed since the last ACK: the passing of time is
@@ -140,3 +115,11 @@ func awaitPast(t testing.TB, l *lab, d time.Duration) {
 	}
 	<-time.After(time.Until(last.Add(d)))
 }
+
+// contains is a condition on lines.
+func contains(part string) func(string) bool {
+	return func(line string) bool { return strings.Contains(line, part) }
+}
+
+// seconds makes durations readable in calls.
+func seconds(n int) time.Duration { return time.Duration(n) * time.Second }

@@ -22,7 +22,7 @@ func TestMalformedReplies(t *testing.T) {
 	defer conn.Close()
 
 	pod := newSandbox(t)
-	call := pod.call("net1", l.macvlan(nil))
+	call := pod.Call("net1", l.Macvlan(nil))
 	add := l.background("ADD", call)
 	discover, _ := l.Capture.AwaitType(t, 0, rig.Patience, dhcpv4.MessageTypeDiscover, nil)
 	for _, reply := range malformed(t, discover) {

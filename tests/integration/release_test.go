@@ -18,9 +18,9 @@ func TestB30ReleaseIsHeard(t *testing.T) {
 	onBothServers(t, func(t *testing.T, l *lab, start rig.StartFunc) {
 		server := start(t, l.Server, rig.Pool(0, 0))
 		pod := newSandbox(t)
-		call := pod.call("net1", l.macvlan(nil))
+		call := pod.Call("net1", l.Macvlan(nil))
 		addr := leased(t, pod.mustAdd(t, l, call)).Addr()
-		mac := pod.hardwareAddr(t, "net1")
+		mac := pod.HardwareAddr(t, "net1")
 		request, mark := l.Capture.AwaitType(t, 0, rig.Patience, dhcpv4.MessageTypeRequest, mac)
 
 		l.Node.Del(t, call)
@@ -53,7 +53,7 @@ func TestB33DelTwiceAndUnknown(t *testing.T) {
 	l := newLab(t)
 	server := rig.StartDnsmasq(t, l.Server, rig.Pool(0, 0))
 	pod := newSandbox(t)
-	call := pod.call("net1", l.macvlan(nil))
+	call := pod.Call("net1", l.Macvlan(nil))
 	pod.mustAdd(t, l, call)
 	l.Node.Del(t, call)
 	server.AwaitHeld(t, "empty", rig.Nothing)
@@ -61,7 +61,7 @@ func TestB33DelTwiceAndUnknown(t *testing.T) {
 	mark := l.Capture.Len()
 	l.Node.Del(t, call)
 	unknown := call
-	unknown.ContainerID = randomHex(32)
+	unknown.ContainerID = rig.RandomHex(32)
 	l.Node.Del(t, unknown)
 	if frames := l.Capture.Since(mark); len(frames) != 0 {
 		t.Errorf("packets of a DEL of nothing: %v", frames)
@@ -75,16 +75,16 @@ func TestB36DelWithoutNetns(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	rig.StartDnsmasq(t, l.Server, rig.Pool(0, 0))
-	before := l.engine.Load(t)
+	before := l.Engine.Load(t)
 	pod := newSandbox(t)
-	call := pod.call("net1", l.macvlan(nil))
+	call := pod.Call("net1", l.Macvlan(nil))
 	pod.mustAdd(t, l, call)
 	pod.Delete(t)
 
 	call.Netns = ""
 	l.Node.Del(t, call)
 	l.expectNothingLeft(t)
-	if after := l.engine.Load(t); after.Descriptors > before.Descriptors+2 {
+	if after := l.Engine.Load(t); after.Descriptors > before.Descriptors+2 {
 		t.Errorf("%d descriptors, %d before", after.Descriptors, before.Descriptors)
 	}
 }
@@ -95,19 +95,19 @@ func TestB42DelWhileTheEngineIsDown(t *testing.T) {
 	onBothServers(t, func(t *testing.T, l *lab, start rig.StartFunc) {
 		server := start(t, l.Server, rig.Pool(0, 0))
 		pod := newSandbox(t)
-		call := pod.call("net1", l.macvlan(nil))
+		call := pod.Call("net1", l.Macvlan(nil))
 		pod.mustAdd(t, l, call)
-		l.engine.Kill(t)
+		l.Engine.Kill(t)
 
 		l.Node.Del(t, call)
 		if out, err := pod.TryIP("link", "show", "dev", "net1"); err == nil {
 			t.Errorf("the delegate's DEL has not run: %s", out)
 		}
-		l.engine.Start(t)
+		l.Engine.Start(t)
 		// The interface is gone, so no RELEASE can leave: the lease waits for the
 		// pod's next sandbox, or for the runtime's next DEL.
 		addr := server.Held(t)[0].Addr.String()
-		l.engine.Lines.Await(t, "word of the lease of "+addr, 0, rig.Patience, contains(addr))
+		l.Engine.Lines.Await(t, "word of the lease of "+addr, 0, rig.Patience, contains(addr))
 		l.Node.Del(t, call)
 		l.expectNothingLeft(t)
 	})
@@ -121,7 +121,7 @@ func TestDelegateDelOnce(t *testing.T) {
 	rig.StartDnsmasq(t, l.Server, rig.Pool(0, 0))
 	recorder := rig.NewRecorder(t, []string{"macvlan"})
 	pod := newSandbox(t)
-	call := pod.call("net1", l.macvlan(nil))
+	call := pod.Call("net1", l.Macvlan(nil))
 	call.Path = recorder.Folder
 	pod.mustAdd(t, l, call)
 	for range 3 {
@@ -144,7 +144,7 @@ func TestDelegateDelThatFailedIsRepeated(t *testing.T) {
 	l := newLab(t)
 	server := rig.StartDnsmasq(t, l.Server, rig.Pool(0, 0))
 	pod := newSandbox(t)
-	call := pod.call("net1", l.macvlan(nil))
+	call := pod.Call("net1", l.Macvlan(nil))
 	pod.mustAdd(t, l, call)
 	failing := rig.NewRecorder(t, []string{"macvlan"}, "DEL")
 	call.Path = failing.Folder
@@ -161,7 +161,7 @@ func TestDelDuringAdd(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	pod := newSandbox(t)
-	call := pod.call("net1", l.macvlan(nil))
+	call := pod.Call("net1", l.Macvlan(nil))
 	add := l.background("ADD", call)
 	l.Capture.AwaitType(t, 0, rig.Patience, dhcpv4.MessageTypeDiscover, nil)
 	l.Node.Del(t, call)
@@ -182,7 +182,7 @@ func TestTwentyDelsAtOnce(t *testing.T) {
 	server := rig.StartDnsmasq(t, l.Server, rig.Pool(0, 0))
 	recorder := rig.NewRecorder(t, []string{"macvlan"})
 	pod := newSandbox(t)
-	call := pod.call("net1", l.macvlan(nil))
+	call := pod.Call("net1", l.Macvlan(nil))
 	call.Path = recorder.Folder
 	pod.mustAdd(t, l, call)
 

@@ -23,17 +23,17 @@ func TestB38RestartKeepsLeases(t *testing.T) {
 			onBothServers(t, func(t *testing.T, l *lab, start rig.StartFunc) {
 				server := start(t, l.Server, rig.Pool(seconds(8), seconds(60)))
 				pod := newSandbox(t)
-				call := pod.call("net1", l.macvlan(nil))
+				call := pod.Call("net1", l.Macvlan(nil))
 				addr := leased(t, pod.mustAdd(t, l, call))
-				mac := pod.hardwareAddr(t, "net1")
+				mac := pod.HardwareAddr(t, "net1")
 				first, mark := l.Capture.AwaitType(t, 0, rig.Patience, dhcpv4.MessageTypeAck, mac)
 				t1 := l.status(t, pod, "net1").T1
 
-				l.engine.Restart(t, func(t testing.TB) { end(l.engine, t) })
+				l.Engine.Restart(t, func(t testing.TB) { end(l.Engine, t) })
 				if got := l.status(t, pod, "net1"); got.T1 == nil || !got.T1.Equal(*t1) && got.T1.Sub(*t1).Abs() > seconds(1) {
 					t.Errorf("T1 was %v, is %v after the restart", t1, got.T1)
 				}
-				if have := pod.addresses(t, "net1"); len(have) != 1 || have[0].Addr != addr {
+				if have := pod.Addresses(t, "net1"); len(have) != 1 || have[0].Addr != addr {
 					t.Errorf("net1 carries %v after the restart, want %v", have, addr)
 				}
 				renewal, mark := l.Capture.Await(t, "a message of the client", mark, rig.Patience, rig.Frame.FromClient)
@@ -58,12 +58,12 @@ func TestRestartPastT1VerifiesTheLease(t *testing.T) {
 	onBothServers(t, func(t *testing.T, l *lab, start rig.StartFunc) {
 		server := start(t, l.Server, rig.Pool(seconds(2), seconds(60)))
 		pod := newSandbox(t)
-		addr := leased(t, pod.mustAdd(t, l, pod.call("net1", l.macvlan(nil)))).Addr()
-		mac := pod.hardwareAddr(t, "net1")
-		l.engine.Kill(t)
+		addr := leased(t, pod.mustAdd(t, l, pod.Call("net1", l.Macvlan(nil)))).Addr()
+		mac := pod.HardwareAddr(t, "net1")
+		l.Engine.Kill(t)
 		awaitPast(t, l, seconds(3))
 		mark := l.Capture.Len()
-		l.engine.Start(t)
+		l.Engine.Start(t)
 		f, mark := l.Capture.Await(t, "a message of the client", mark, rig.Patience, rig.Frame.FromClient)
 		// RFC 2131, table 5: INIT-REBOOT has option 50, no option 54, ciaddr 0.
 		if f.Type != dhcpv4.MessageTypeRequest || !f.Msg.RequestedIPAddress().Equal(addr.AsSlice()) ||
@@ -72,7 +72,7 @@ func TestRestartPastT1VerifiesTheLease(t *testing.T) {
 		}
 		l.Capture.AwaitType(t, mark, rig.Patience, dhcpv4.MessageTypeAck, mac)
 		server.AwaitHeld(t, "the lease", rig.Holds(mac, addr))
-		if have := pod.addresses(t, "net1"); len(have) != 1 || have[0].Addr.Addr() != addr {
+		if have := pod.Addresses(t, "net1"); len(have) != 1 || have[0].Addr.Addr() != addr {
 			t.Errorf("net1 carries %v, want %v", have, addr)
 		}
 	})
@@ -85,19 +85,19 @@ func TestRestartDoesNotAdoptANewNamespace(t *testing.T) {
 	l := newLab(t)
 	rig.StartDnsmasq(t, l.Server, rig.Pool(0, 0))
 	pod := newSandbox(t)
-	pod.mustAdd(t, l, pod.call("net1", l.macvlan(nil)))
-	l.engine.Kill(t)
+	pod.mustAdd(t, l, pod.Call("net1", l.Macvlan(nil)))
+	l.Engine.Kill(t)
 	pod.Recreate(t)
 	l.Node.IP(t, "link", "add", "link", rig.Uplink, "name", "m0", "netns", pod.Name, "type", "macvlan", "mode", "bridge")
 	pod.IP(t, "link", "set", "m0", "name", "net1", "up")
 
 	mark := l.Capture.Len()
-	l.engine.Start(t)
+	l.Engine.Start(t)
 	l.expectNothingLeft(t)
-	if have := pod.addresses(t, "net1"); len(have) != 0 {
+	if have := pod.Addresses(t, "net1"); len(have) != 0 {
 		t.Errorf("the new net1 carries %v", have)
 	}
-	mac := pod.hardwareAddr(t, "net1")
+	mac := pod.HardwareAddr(t, "net1")
 	for _, f := range l.Capture.Since(mark) {
 		if f.EthSrc.String() == mac.String() {
 			t.Errorf("sent from the new namespace: %v", f)
@@ -111,26 +111,26 @@ func TestCorruptRecordCostsOneLease(t *testing.T) {
 	l := newLab(t)
 	server := rig.StartDnsmasq(t, l.Server, rig.Pool(0, 0))
 	one, two := newSandbox(t), newSandbox(t)
-	one.mustAdd(t, l, one.call("net1", l.macvlan(nil)))
-	kept := leased(t, two.mustAdd(t, l, two.call("net1", l.macvlan(nil))))
-	l.engine.Kill(t)
+	one.mustAdd(t, l, one.Call("net1", l.Macvlan(nil)))
+	kept := leased(t, two.mustAdd(t, l, two.Call("net1", l.Macvlan(nil))))
+	l.Engine.Kill(t)
 
-	files, err := filepath.Glob(filepath.Join(l.engine.StateDir, "attachments", one.id+"*"))
+	files, err := filepath.Glob(filepath.Join(l.Engine.StateDir, "attachments", one.ID+"*"))
 	if err != nil || len(files) != 1 {
-		t.Fatalf("records of %s: %v, %v", one.id, files, err)
+		t.Fatalf("records of %s: %v, %v", one.ID, files, err)
 	}
 	if err := os.WriteFile(files[0], []byte(`{"version":`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l.engine.Start(t)
-	leases := l.engine.Leases(t)
-	if len(leases) != 1 || leases[0].ContainerID != two.id || netip.MustParsePrefix(leases[0].Address) != kept {
-		t.Errorf("the engine lists %+v, want %s with %v", leases, two.id, kept)
+	l.Engine.Start(t)
+	leases := l.Engine.Leases(t)
+	if len(leases) != 1 || leases[0].ContainerID != two.ID || netip.MustParsePrefix(leases[0].Address) != kept {
+		t.Errorf("the engine lists %+v, want %s with %v", leases, two.ID, kept)
 	}
-	if n := l.engine.Lines.Count(0, contains(one.id)); n == 0 {
-		t.Errorf("the log does not name the record of %s", one.id)
+	if n := l.Engine.Lines.Count(0, contains(one.ID)); n == 0 {
+		t.Errorf("the log does not name the record of %s", one.ID)
 	}
-	l.Node.Del(t, two.call("net1", l.macvlan(nil)))
+	l.Node.Del(t, two.Call("net1", l.Macvlan(nil)))
 	server.AwaitHeld(t, "one lease", func(held []rig.Held) bool { return len(held) == 1 })
-	l.Node.Del(t, one.call("net1", l.macvlan(nil)))
+	l.Node.Del(t, one.Call("net1", l.Macvlan(nil)))
 }

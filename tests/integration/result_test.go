@@ -16,11 +16,11 @@ func TestB46DefaultRouteStays(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		settings object
-		want     []route
+		want     []rig.Route
 	}{
 		{"OK never, the default", nil, nil},
 		{"OK always, with a metric", object{"defaultRoute": "always", "routeMetric": 50},
-			[]route{{Dst: "default", Gateway: "10.77.0.1", Metric: 50}}},
+			[]rig.Route{{Dst: "default", Gateway: "10.77.0.1", Metric: 50}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -31,10 +31,10 @@ func TestB46DefaultRouteStays(t *testing.T) {
 			pod.IP(t, "addr", "add", "10.244.0.5/24", "dev", "eth0")
 			pod.IP(t, "link", "set", "eth0", "up")
 			pod.IP(t, "route", "add", "default", "via", "10.244.0.1")
-			before := pod.routes(t, "eth0")
-			o := pod.mustAdd(t, l, pod.call("net1", l.macvlan(tt.settings)))
+			before := pod.Routes(t, "eth0")
+			o := pod.mustAdd(t, l, pod.Call("net1", l.Macvlan(tt.settings)))
 			pod.expectRoutes(t, o, tt.want)
-			if diff := cmp.Diff(before, pod.routes(t, "eth0")); diff != "" {
+			if diff := cmp.Diff(before, pod.Routes(t, "eth0")); diff != "" {
 				t.Errorf("routes of eth0 (-want +got):\n%s", diff)
 			}
 		})
@@ -43,17 +43,17 @@ func TestB46DefaultRouteStays(t *testing.T) {
 
 // expectRoutes checks that net1 has the connected route and those of want, that
 // all of them go with the leased address, and that the result tells of want.
-func (s *sandbox) expectRoutes(t testing.TB, o rig.Outcome, want []route) {
+func (s *sandbox) expectRoutes(t testing.TB, o rig.Outcome, want []rig.Route) {
 	t.Helper()
 	addr := leased(t, o)
-	all := []route{{Dst: addr.Masked().String(), Dev: "net1", Source: addr.Addr().String()}}
+	all := []rig.Route{{Dst: addr.Masked().String(), Dev: "net1", Source: addr.Addr().String()}}
 	for _, r := range want {
 		r.Dev, r.Source = "net1", addr.Addr().String()
 		all = append(all, r)
 	}
-	order := cmpopts.SortSlices(func(a, b route) bool { return a.Dst < b.Dst })
+	order := cmpopts.SortSlices(func(a, b rig.Route) bool { return a.Dst < b.Dst })
 	// The kernel's own connected route may carry any metric.
-	got := s.routes(t, "net1")
+	got := s.Routes(t, "net1")
 	for i := range got {
 		if got[i].Dst == all[0].Dst {
 			got[i].Metric = 0
@@ -73,11 +73,11 @@ func TestRoutesOfTheServer(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		options []string
-		want    []route
+		want    []rig.Route
 	}{
 		{"OK static route of option 33",
 			[]string{"--dhcp-option=3,10.77.0.1", "--dhcp-option=33,10.8.0.1,10.77.0.1"},
-			[]route{{Dst: "default", Gateway: "10.77.0.1"}, {Dst: "10.8.0.1", Gateway: "10.77.0.1"}}},
+			[]rig.Route{{Dst: "default", Gateway: "10.77.0.1"}, {Dst: "10.8.0.1", Gateway: "10.77.0.1"}}},
 		{"OK no router (B53)", []string{"--dhcp-option=3"}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) { t.Parallel(); serveRoutes(t, tt.options, tt.want) })
@@ -89,7 +89,7 @@ func TestB47ClasslessRoutesBeatRouter(t *testing.T) {
 	t.Parallel()
 	serveRoutes(t,
 		[]string{"--dhcp-option=3,10.77.0.1", "--dhcp-option=121,10.9.0.0/16,10.77.0.7", "--dhcp-option=33,10.8.0.1,10.77.0.1"},
-		[]route{{Dst: "10.9.0.0/16", Gateway: "10.77.0.7"}})
+		[]rig.Route{{Dst: "10.9.0.0/16", Gateway: "10.77.0.7"}})
 }
 
 // Router 0.0.0.0 in option 121: the destination is on the link.
@@ -97,7 +97,7 @@ func TestB49OnLinkRoute(t *testing.T) {
 	t.Parallel()
 	serveRoutes(t,
 		[]string{"--dhcp-option=121,0.0.0.0/0,10.77.0.1,169.254.169.254/32,0.0.0.0"},
-		[]route{{Dst: "169.254.169.254"}, {Dst: "default", Gateway: "10.77.0.1"}})
+		[]rig.Route{{Dst: "169.254.169.254"}, {Dst: "default", Gateway: "10.77.0.1"}})
 }
 
 // A broken option 121 is ignored as a whole, and Router counts again.
@@ -110,20 +110,20 @@ func TestB52BrokenClasslessRoutes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			serveRoutes(t, []string{"--dhcp-option=3,10.77.0.1", "--dhcp-option-force=121," + option},
-				[]route{{Dst: "default", Gateway: "10.77.0.1"}})
+				[]rig.Route{{Dst: "default", Gateway: "10.77.0.1"}})
 		})
 	}
 }
 
 // serveRoutes runs ADD against a server with these options and compares routes.
-func serveRoutes(t *testing.T, options []string, want []route) {
+func serveRoutes(t *testing.T, options []string, want []rig.Route) {
 	t.Helper()
 	l := newLab(t)
 	cfg := rig.Pool(0, 0)
 	cfg.Dnsmasq = options
 	rig.StartDnsmasq(t, l.Server, cfg)
 	pod := newSandbox(t)
-	pod.expectRoutes(t, pod.mustAdd(t, l, pod.call("net1", l.macvlan(object{"defaultRoute": "always"}))), want)
+	pod.expectRoutes(t, pod.mustAdd(t, l, pod.Call("net1", l.Macvlan(object{"defaultRoute": "always"}))), want)
 }
 
 // Without a mask there is nothing to configure: ADD fails clearly, and what the
@@ -135,11 +135,11 @@ func TestB53NoMask(t *testing.T) {
 	cfg.Dnsmasq = []string{"--dhcp-option=1"}
 	server := rig.StartDnsmasq(t, l.Server, cfg)
 	pod := newSandbox(t)
-	call := pod.call("net1", l.macvlan(object{"timeout": "5s"}))
+	call := pod.Call("net1", l.Macvlan(object{"timeout": "5s"}))
 	l.Node.Refuse(t, "ADD", call, 11, "mask", "10.77.0.1")
 	server.AwaitHeld(t, "empty", rig.Nothing)
 	l.expectNothingLeft(t)
-	if have := pod.addresses(t, "net1"); have != nil {
+	if have := pod.Addresses(t, "net1"); have != nil {
 		t.Errorf("net1 carries %v", have)
 	}
 }
@@ -155,7 +155,7 @@ func TestB54DNSInTheResult(t *testing.T) {
 	}
 	rig.StartDnsmasq(t, l.Server, cfg)
 	pod := newSandbox(t)
-	o := pod.mustAdd(t, l, pod.call("net1", l.macvlan(nil)))
+	o := pod.mustAdd(t, l, pod.Call("net1", l.Macvlan(nil)))
 	dns := o.Result.DNS
 	if diff := cmp.Diff([]string{"10.77.0.3", "10.77.0.4"}, dns.Nameservers); diff != "" {
 		t.Errorf("nameservers (-want +got):\n%s", diff)
@@ -173,9 +173,9 @@ func TestHostnameReachesTheServer(t *testing.T) {
 	onBothServers(t, func(t *testing.T, l *lab, start rig.StartFunc) {
 		server := start(t, l.Server, rig.Pool(0, 0))
 		pod := newSandbox(t)
-		pod.mustAdd(t, l, pod.call("net1", l.macvlan(nil)))
+		pod.mustAdd(t, l, pod.Call("net1", l.Macvlan(nil)))
 		server.AwaitHeld(t, "a lease with the pod's name", func(held []rig.Held) bool {
-			return len(held) == 1 && contains(pod.pod)(held[0].Hostname)
+			return len(held) == 1 && contains(pod.Pod)(held[0].Hostname)
 		})
 	})
 }
@@ -190,10 +190,10 @@ func TestBridgeDelegate(t *testing.T) {
 	l.Node.IP(t, "link", "set", rig.Uplink, "master", "br0")
 	l.Node.IP(t, "link", "set", "br0", "up")
 	pod := newSandbox(t)
-	call := pod.call("net1", l.delegate(object{"type": "bridge", "bridge": "br0"}, nil))
+	call := pod.Call("net1", l.Delegate(object{"type": "bridge", "bridge": "br0"}, nil))
 	o := pod.mustAdd(t, l, call)
 	addr := leased(t, o).Addr()
-	server.AwaitHeld(t, "the lease", rig.Holds(pod.hardwareAddr(t, "net1"), addr))
+	server.AwaitHeld(t, "the lease", rig.Holds(pod.HardwareAddr(t, "net1"), addr))
 	pod.expectPing(t, addr, rig.ServerAddr.Addr())
 	// bridge reports bridge, host end and container end; all stay, in order.
 	if n := len(o.Result.Interfaces); n != 3 {

@@ -16,8 +16,8 @@ func TestB87SixtyLeasesAtOnce(t *testing.T) {
 	cfg := rig.Pool(0, 0)
 	cfg.Last = netip.MustParseAddr("10.77.0.250")
 	server := rig.StartDnsmasq(t, l.Server, cfg)
-	before := l.engine.Load(t)
-	conf := l.macvlan(nil)
+	before := l.Engine.Load(t)
+	conf := l.Macvlan(nil)
 	pods := make([]*sandbox, leases)
 	for i := range pods {
 		pods[i] = newSandbox(t)
@@ -26,8 +26,8 @@ func TestB87SixtyLeasesAtOnce(t *testing.T) {
 		var wg sync.WaitGroup
 		for _, pod := range pods {
 			wg.Go(func() {
-				if o, err := l.Node.CNI(verb, pod.call("net1", conf)); err != nil || o.Err != nil {
-					t.Errorf("%s %s: %v, %v", verb, pod.id, err, o.Err)
+				if o, err := l.Node.CNI(verb, pod.Call("net1", conf)); err != nil || o.Err != nil {
+					t.Errorf("%s %s: %v, %v", verb, pod.ID, err, o.Err)
 				}
 			})
 		}
@@ -35,7 +35,7 @@ func TestB87SixtyLeasesAtOnce(t *testing.T) {
 	}
 	each("ADD")
 	server.AwaitHeld(t, "sixty leases", func(held []rig.Held) bool { return len(held) == leases })
-	after := l.engine.Load(t)
+	after := l.Engine.Load(t)
 	t.Logf("before %+v, with %d leases %+v", before, leases, after)
 	if after.Threads > before.Threads+16 {
 		t.Errorf("%d threads with %d leases, %d before", after.Threads, leases, before.Threads)

@@ -17,20 +17,20 @@ func TestB85CheckAcquiresNothing(t *testing.T) {
 	l := newLab(t)
 	server := rig.StartDnsmasq(t, l.Server, rig.Pool(0, 0))
 	pod := newSandbox(t)
-	call := pod.call("net1", l.macvlan(nil))
+	call := pod.Call("net1", l.Macvlan(nil))
 	o := pod.mustAdd(t, l, call)
 	l.Node.Check(t, call, o.Result)
 
-	mark, before := l.Capture.Len(), l.engine.Load(t)
+	mark, before := l.Capture.Len(), l.Engine.Load(t)
 	for range 1000 {
 		l.Node.Check(t, call, o.Result)
 	}
-	after := l.engine.Load(t)
+	after := l.Engine.Load(t)
 	if after.Descriptors > before.Descriptors+2 || after.Threads > before.Threads+4 {
 		t.Errorf("after 1000 CHECKs %+v, before %+v", after, before)
 	}
 	unknown := call.WithPrev(t, o.Result)
-	unknown.ContainerID = randomHex(32)
+	unknown.ContainerID = rig.RandomHex(32)
 	if o, err := l.Node.CNI("CHECK", unknown); err != nil || o.Err == nil {
 		t.Errorf("CHECK of an unknown container: %v, %v; want an error", o.Stdout, err)
 	}
@@ -48,7 +48,7 @@ func TestCheckSeesWhatIsMissing(t *testing.T) {
 	l := newLab(t)
 	rig.StartDnsmasq(t, l.Server, rig.Pool(0, 0))
 	pod := newSandbox(t)
-	call := pod.call("net1", l.macvlan(object{"defaultRoute": "always"}))
+	call := pod.Call("net1", l.Macvlan(object{"defaultRoute": "always"}))
 	o := pod.mustAdd(t, l, call)
 	l.Node.Check(t, call, o.Result)
 	pod.IP(t, "route", "del", "default")
@@ -64,23 +64,23 @@ func TestB93StatusAndGC(t *testing.T) {
 	l := newLab(t)
 	server := rig.StartDnsmasq(t, l.Server, rig.Pool(0, 0))
 	recorder := rig.NewRecorder(t, []string{"macvlan"})
-	conf := l.macvlan(nil)
+	conf := l.Macvlan(nil)
 	status := rig.Call{Conf: conf, Path: recorder.Folder}
 	l.must(t, "STATUS", status)
 
 	kept, swept, foreign := newSandbox(t), newSandbox(t), newSandbox(t)
-	addr := leased(t, kept.mustAdd(t, l, kept.call("net1", conf)))
-	swept.mustAdd(t, l, swept.call("net1", conf))
-	other := l.macvlan(nil)
+	addr := leased(t, kept.mustAdd(t, l, kept.Call("net1", conf)))
+	swept.mustAdd(t, l, swept.Call("net1", conf))
+	other := l.Macvlan(nil)
 	other["name"] = "other-site"
-	foreign.mustAdd(t, l, foreign.call("net1", other))
+	foreign.mustAdd(t, l, foreign.Call("net1", other))
 
-	gc := l.macvlan(nil)
-	gc["cni.dev/valid-attachments"] = []object{{"containerID": kept.id, "ifname": "net1"}}
+	gc := l.Macvlan(nil)
+	gc["cni.dev/valid-attachments"] = []object{{"containerID": kept.ID, "ifname": "net1"}}
 	l.must(t, "GC", rig.Call{Conf: gc, Path: recorder.Folder})
 	server.AwaitHeld(t, "the kept and the foreign lease", func(held []rig.Held) bool { return len(held) == 2 })
-	if len(l.engine.Leases(t)) != 2 || l.status(t, kept, "net1").Address != addr.String() {
-		t.Errorf("the engine lists %+v", l.engine.Leases(t))
+	if len(l.Engine.Leases(t)) != 2 || l.status(t, kept, "net1").Address != addr.String() {
+		t.Errorf("the engine lists %+v", l.Engine.Leases(t))
 	}
 	l.status(t, foreign, "net1")
 	calls := recorder.Calls(t, "GC")
@@ -98,9 +98,9 @@ func TestB93StatusAndGC(t *testing.T) {
 		t.Errorf("the delegate's valid attachments (-want +got):\n%s", diff)
 	}
 
-	l.engine.Kill(t)
-	l.Node.Refuse(t, "STATUS", status, 50, l.engine.Socket)
-	l.Node.Refuse(t, "GC", rig.Call{Conf: gc, Path: recorder.Folder}, 11, l.engine.Socket)
+	l.Engine.Kill(t)
+	l.Node.Refuse(t, "STATUS", status, 50, l.Engine.Socket)
+	l.Node.Refuse(t, "GC", rig.Call{Conf: gc, Path: recorder.Folder}, 11, l.Engine.Socket)
 }
 
 // VERSION names what the specification asks for, without an engine.
@@ -129,9 +129,9 @@ func TestResultVersions(t *testing.T) {
 	server := rig.StartDnsmasq(t, l.Server, rig.Pool(0, 0))
 	for _, version := range []string{"0.3.1", "0.4.0", "1.0.0", "1.1.0"} {
 		pod := newSandbox(t)
-		conf := l.macvlan(nil)
+		conf := l.Macvlan(nil)
 		conf["cniVersion"] = version
-		call := pod.call("net1", conf)
+		call := pod.Call("net1", conf)
 		o := l.Node.Add(t, call)
 		var got struct {
 			Version string `json:"cniVersion"`
@@ -151,26 +151,26 @@ func TestNewSandboxTakesTheLeaseOver(t *testing.T) {
 	onBothServers(t, func(t *testing.T, l *lab, start rig.StartFunc) {
 		server := start(t, l.Server, rig.Pool(0, 0))
 		old := newSandbox(t)
-		conf := l.macvlan(object{"mac": "derive"})
-		first := leased(t, old.mustAdd(t, l, old.call("net1", conf)))
+		conf := l.Macvlan(object{"mac": "derive"})
+		first := leased(t, old.mustAdd(t, l, old.Call("net1", conf)))
 		next := newSandbox(t)
-		next.pod, next.uid = old.pod, old.uid
-		second := leased(t, next.mustAdd(t, l, next.call("net1", conf)))
+		next.Pod, next.UID = old.Pod, old.UID
+		second := leased(t, next.mustAdd(t, l, next.Call("net1", conf)))
 		if second != first {
 			t.Errorf("the new sandbox got %v, want the pod's %v", second, first)
 		}
-		mac := next.hardwareAddr(t, "net1")
+		mac := next.HardwareAddr(t, "net1")
 		server.AwaitHeld(t, "one lease for the pod", rig.Holds(mac, second.Addr()))
 
-		l.Node.Del(t, old.call("net1", conf))
+		l.Node.Del(t, old.Call("net1", conf))
 		if n := l.Capture.Count(0, rig.Type(dhcpv4.MessageTypeRelease, nil)); n != 0 {
 			t.Errorf("the old sandbox's DEL sent %d RELEASEs", n)
 		}
 		server.AwaitHeld(t, "one lease for the pod", rig.Holds(mac, second.Addr()))
-		if have := next.addresses(t, "net1"); len(have) != 1 || have[0].Addr != second {
+		if have := next.Addresses(t, "net1"); len(have) != 1 || have[0].Addr != second {
 			t.Errorf("the new net1 carries %v, want %v", have, second)
 		}
-		l.Node.Del(t, next.call("net1", conf))
+		l.Node.Del(t, next.Call("net1", conf))
 		server.AwaitHeld(t, "empty", rig.Nothing)
 		l.expectNothingLeft(t)
 	})

@@ -8,12 +8,16 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"github.com/insomniacslk/dhcp/iana"
 )
 
 // epoch is when the tests begin.
 var epoch = time.Date(2026, 9, 1, 0, 0, 0, 0, time.UTC)
+
+// equalAddrs lets cmp look at addresses.
+var equalAddrs = cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})
 
 func at(d time.Duration) time.Time { return epoch.Add(d) }
 

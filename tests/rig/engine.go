@@ -142,10 +142,16 @@ type Load struct {
 	RSS int64
 }
 
-// Load reads /proc of the engine.
+// Load is what the engine takes now.
 func (e *Engine) Load(t testing.TB) Load {
 	t.Helper()
-	proc := fmt.Sprintf("/proc/%d", e.PID())
+	return LoadOf(t, e.PID())
+}
+
+// LoadOf reads /proc of any process.
+func LoadOf(t testing.TB, pid int) Load {
+	t.Helper()
+	proc := fmt.Sprintf("/proc/%d", pid)
 	threads, err := os.ReadDir(proc + "/task")
 	if err != nil {
 		t.Fatal(err)

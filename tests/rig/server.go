@@ -2,6 +2,7 @@ package rig
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -91,29 +92,47 @@ func (f leaseFile) Held(t testing.TB) []Held {
 
 func (f leaseFile) AwaitHeld(t testing.TB, what string, ok func([]Held) bool) []Held {
 	t.Helper()
+	var held []Held
+	err := awaitFolder(t.Context(), filepath.Dir(f.path), Patience, func() bool {
+		held = f.Held(t)
+		return ok(held)
+	})
+	if err != nil {
+		t.Fatalf("the server's table did not come to %s: %v; it holds:\n%s", what, err, list(held))
+	}
+	return held
+}
+
+// AwaitFile waits until a file is there; its folder must be there already.
+func AwaitFile(ctx context.Context, path string, wait time.Duration) error {
+	return awaitFolder(ctx, filepath.Dir(path), wait, func() bool {
+		_, err := os.Stat(path)
+		return err == nil
+	})
+}
+
+// awaitFolder asks ok now and at every change in a folder, until it says yes.
+func awaitFolder(ctx context.Context, folder string, wait time.Duration, ok func() bool) error {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
-		t.Fatalf("watch the server's leases: %v", err)
+		return err
 	}
 	defer w.Close()
-	if err := w.Add(filepath.Dir(f.path)); err != nil {
-		t.Fatalf("watch the server's leases: %v", err)
+	if err := w.Add(folder); err != nil {
+		return fmt.Errorf("watch %s: %w", folder, err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	for {
-		held := f.Held(t)
-		if ok(held) {
-			return held
-		}
+	for !ok() {
 		select {
 		case <-w.Events:
 		case err := <-w.Errors:
-			t.Fatalf("watch the server's leases: %v", err)
+			return fmt.Errorf("watch %s: %w", folder, err)
 		case <-ctx.Done():
-			t.Fatalf("the server's table did not come to %s within %v; it holds:\n%s", what, Patience, list(held))
+			return fmt.Errorf("after %v: %w", wait, ctx.Err())
 		}
 	}
+	return nil
 }
 
 // sortHeld brings a table into the order of its addresses.

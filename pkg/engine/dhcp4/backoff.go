@@ -36,7 +36,7 @@ const refusedWait = 10 * time.Second
 // time for an answer.
 const (
 	minRenewDelay   = 60 * time.Second
-	shortRenewDelay = 500 * time.Millisecond
+	shortRenewDelay = 250 * time.Millisecond
 )
 
 // retransmitDelay returns how long to wait for an answer after message number n,

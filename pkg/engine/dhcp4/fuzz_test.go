@@ -1,0 +1,131 @@
+package dhcp4
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/insomniacslk/dhcp/dhcpv4"
+)
+
+// FuzzReply takes bytes from the wire into a machine in each state. Hardware
+// address and transaction are set right, or nearly all would end at vet.
+func FuzzReply(f *testing.F) {
+	for _, kind := range []dhcpv4.MessageType{offerType, ackType, nakType} {
+		f.Add(answer(kind, dhcpv4.TransactionID{}, "10.0.0.5", grant(
+			optRouter, "10.0.0.1", optDNS, "10.0.0.3", optDomain, []byte("site.example"), optMTU, []byte{5, 0xdc},
+			optStaticRoute, "192.168.7.0,10.0.0.2", optNTP, "10.0.0.4", optT1, 8, optT2, 16, optMessage, []byte("no"),
+			optSearch, []byte("\x03eng\x04site\x00\xc0\x04"), optClassless, []byte{16, 10, 9, 10, 0, 0, 3},
+			optClientID, testID, optOverload, []byte{3})...).ToBytes())
+	}
+	f.Add(answer(ackType, dhcpv4.TransactionID{}, "10.0.0.5", optServerID, "10.0.0.1").ToBytes())
+	f.Fuzz(func(t *testing.T, wire []byte) {
+		for _, s := range situations() {
+			msg, err := dhcpv4.FromBytes(wire)
+			if err != nil {
+				return
+			}
+			m := New(fullConfig())
+			s.enter(m)
+			_, held := m.Lease()
+			msg.ClientHWAddr, msg.TransactionID = testMAC, m.xid
+			now := later(m)
+			var used Lease
+			for _, a := range m.Step(now, received(msg)) {
+				checkAction(t, a, &used)
+			}
+			if _, holds := m.Lease(); holds && !held && !used.Addr.IsValid() {
+				t.Errorf("in %s a lease came without Use", s.name)
+			}
+			if m.State() == Bound && s.state != Bound && !used.Addr.IsValid() {
+				t.Errorf("from %s to BOUND without Use", s.name)
+			}
+		}
+	})
+}
+
+// choices gives the bytes of a fuzzer as choices, and zeros when they are used up.
+type choices struct{ bytes.Buffer }
+
+func (c *choices) IntN(n int) int {
+	b := c.Next(2)
+	if len(b) < 2 {
+		return 0
+	}
+	return (int(b[0])<<8 | int(b[1])) % n
+}
+
+// FuzzEvents takes a machine through any sequence of events.
+func FuzzEvents(f *testing.F) {
+	f.Add([]byte("\x00\x03\x00\x00\x00\x03\x00\x08\x00\x00\x00\x03\x00\x09"))
+	f.Add(bytes.Repeat([]byte("start, offer, ack, elapsed"), 20))
+	f.Fuzz(func(t *testing.T, script []byte) {
+		var c choices
+		c.Write(script)
+		wander(t, &c, min(len(script)/4, 500))
+	})
+}
+
+func FuzzClassless(f *testing.F) {
+	f.Add([]byte{0, 10, 0, 0, 1})
+	f.Add([]byte{12, 172, 31, 10, 0, 0, 1, 32, 169, 254, 169, 254, 0, 0, 0, 0})
+	f.Add([]byte{33, 10, 9, 0, 1, 10, 77, 0, 1})
+	f.Add([]byte{32, 10, 9, 0, 1, 10})
+	f.Fuzz(func(t *testing.T, v []byte) {
+		routes, err := parseClassless(v)
+		if (err == nil) != (len(routes) > 0) {
+			t.Errorf("%d routes, error %v", len(routes), err)
+		}
+		checkRoutes(t, routes)
+		if len(routes) > len(v)/5 {
+			t.Errorf("%d routes in %d bytes", len(routes), len(v))
+		}
+	})
+}
+
+func FuzzStatic(f *testing.F) {
+	f.Add([]byte{10, 0, 0, 0, 10, 0, 0, 1})
+	f.Add([]byte{0, 0, 0, 0, 10, 0, 0, 1, 192, 168, 7, 9, 0, 0, 0, 0})
+	f.Add([]byte{10, 0, 0})
+	f.Fuzz(func(t *testing.T, v []byte) {
+		routes, problems := parseStatic(v)
+		checkRoutes(t, routes)
+		for _, r := range routes {
+			if r.Dst.Bits() == 0 || !r.Gateway.IsValid() {
+				t.Errorf("route %v over %v", r.Dst, r.Gateway)
+			}
+		}
+		if len(v) > 0 && len(routes)+len(problems) == 0 {
+			t.Error("neither a route nor a problem")
+		}
+	})
+}
+
+func checkRoutes(t *testing.T, routes []Route) {
+	t.Helper()
+	for _, r := range routes {
+		if !r.Dst.IsValid() || r.Dst != r.Dst.Masked() || !r.Dst.Addr().Is4() {
+			t.Errorf("destination %v", r.Dst)
+		}
+		if r.Gateway.IsValid() && !isHost(r.Gateway) {
+			t.Errorf("gateway %v", r.Gateway)
+		}
+	}
+}
+
+func FuzzSearch(f *testing.F) {
+	f.Add([]byte("\x03eng\x05apple\x03com\x00\x09marketing\xc0\x04"))
+	f.Add([]byte("\xc0\x00"))
+	f.Add([]byte("\x01a\xc0\x04\xc0\x00"))
+	f.Add([]byte("\x3faaa"))
+	f.Fuzz(func(t *testing.T, v []byte) {
+		names, err := parseSearch(v)
+		if (err == nil) != (len(names) > 0) || len(names) > maxSearch+1 {
+			t.Errorf("%d names, error %v", len(names), err)
+		}
+		for _, name := range names {
+			if !isDomain(name) {
+				t.Errorf("name %q", name)
+			}
+		}
+	})
+}

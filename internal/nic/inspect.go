@@ -23,6 +23,9 @@ func (l *Links) Inspect(ctx context.Context, t engine.Target) (engine.Link, erro
 		return engine.Link{}, err
 	}
 	defer k.Close()
+	if t.IfName == "" {
+		return engine.Link{Netns: k.target.Netns}, nil
+	}
 	link, err := k.link()
 	if err != nil {
 		return engine.Link{}, err

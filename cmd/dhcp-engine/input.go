@@ -1,0 +1,138 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// envName is the environment variable of a flag.
+func envName(flag string) string {
+	return "DHCP_ENGINE_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// input reads the settings of a subcommand from flags and the environment, and
+// gathers what is wrong with them.
+type input struct {
+	flags  *flag.FlagSet
+	getenv func(string) string
+	// env has, by flag, what takes the value of its variable; after parse only
+	// those whose variable was taken.
+	env      map[string]func(string)
+	problems []error
+}
+
+func newInput(command string, getenv func(string) string) *input {
+	return &input{
+		flags:  flag.NewFlagSet(command, flag.ContinueOnError),
+		getenv: getenv,
+		env:    make(map[string]func(string)),
+	}
+}
+
+// text declares a setting. Its value is there after parse, as those of all.
+func (in *input) text(name, value, help string) *string {
+	v := in.flagOnly(name, value, help)
+	in.env[name] = func(s string) { *v = s }
+	return v
+}
+
+// flagOnly declares a setting without a variable.
+func (in *input) flagOnly(name, value, help string) *string {
+	return in.flags.String(name, value, help+"; default "+value)
+}
+
+// list declares a setting that is given by repeating its flag.
+func (in *input) list(name string, value []string, help string) *[]string {
+	v := &value
+	given := false
+	in.flags.Func(name, help+"; default "+strings.Join(value, ":"), func(s string) error {
+		if !given { // the first one replaces the default
+			given, *v = true, nil
+		}
+		*v = append(*v, s)
+		return nil
+	})
+	in.env[name] = func(s string) { *v = strings.Split(s, ":") }
+	return v
+}
+
+// boolean declares a setting that is false unless given. Its value is text, so
+// that a wrong one is a problem among the others.
+func (in *input) boolean(name, help string) *string {
+	v := new(string)
+	*v = "false"
+	in.flags.BoolFunc(name, help, func(s string) error { *v = s; return nil })
+	in.env[name] = func(s string) { *v = s }
+	return v
+}
+
+// parse reads args, which must be flags alone, and the environment for what they
+// do not give. Its error is a usageError, or the help where that was asked for.
+func (in *input) parse(args []string) error {
+	name := in.flags.Name()
+	in.flags.SetOutput(io.Discard) // run writes all errors, in one form
+	err := in.flags.Parse(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return helpError(in.help())
+	case err != nil:
+		return usageError{fmt.Errorf("%s: %w (dhcp-engine %s -h lists the flags)", name, err, name)}
+	case in.flags.NArg() > 0:
+		return usageError{fmt.Errorf("%s: unexpected argument %q", name, in.flags.Arg(0))}
+	}
+	in.flags.Visit(func(f *flag.Flag) { delete(in.env, f.Name) })
+	for name, set := range in.env {
+		if s := in.getenv(envName(name)); s != "" {
+			set(s)
+		} else {
+			delete(in.env, name)
+		}
+	}
+	return nil
+}
+
+func (in *input) help() string {
+	text := "Usage: dhcp-engine " + in.flags.Name() + " [flags]\n\nA flag wins over its environment variable.\n"
+	in.flags.VisitAll(func(f *flag.Flag) {
+		value, help := flag.UnquoteUsage(f)
+		text += strings.TrimRight("\n  "+dashes(f.Name)+" "+value, " ")
+		if in.env[f.Name] != nil {
+			text += "  (" + envName(f.Name) + ")"
+		}
+		text += "\n        " + help + "\n"
+	})
+	return text
+}
+
+func dashes(name string) string {
+	if len(name) == 1 {
+		return "-" + name
+	}
+	return "--" + name
+}
+
+// check notes a problem of a setting, under the name by which it was given.
+func (in *input) check(name string, err error) {
+	if err == nil {
+		return
+	}
+	given := dashes(name)
+	if in.env[name] != nil {
+		given = envName(name)
+	}
+	in.problems = append(in.problems, fmt.Errorf("%s: %w", given, err))
+}
+
+// err is a usageError with all problems that were noted.
+func (in *input) err() error {
+	switch len(in.problems) {
+	case 0:
+		return nil
+	case 1:
+		return usageError{fmt.Errorf("%s: %w", in.flags.Name(), in.problems[0])}
+	}
+	return usageError{fmt.Errorf("%s: %d problems:\n%w", in.flags.Name(), len(in.problems), errors.Join(in.problems...))}
+}

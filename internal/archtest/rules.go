@@ -1,0 +1,153 @@
+// Package archtest holds the import rules of docs/architecture.md as data, and
+// its tests hold the code against them. It exports nothing.
+package archtest
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+const module = "github.com/dhcp-meta/dhcp-meta/"
+
+// A rule says what one of our packages may import.
+type rule struct {
+	// ours are the packages of this module that it may import itself.
+	ours []string
+	// direct are the foreign packages and modules that it may import itself;
+	// those of the standard library are always among them. nil: all.
+	direct []string
+	// never are packages, or everything below them, that must not be in the
+	// program at all because of it, with the reason.
+	never map[string]string
+}
+
+// What must not be linked, and why.
+const (
+	light = "dhcp-meta is started for every interface of every pod: keep it light"
+	pure  = "the state machine has no world around it: time, chance and logs are the caller's"
+	edge  = "it is for packages at the rim to know of this"
+)
+
+const (
+	netlink    = "github.com/vishvananda/netlink"
+	packet     = "github.com/mdlayher"
+	prometheus = "github.com/prometheus"
+	codec      = "github.com/insomniacslk/dhcp"
+	clientGo   = "k8s.io"
+	cniTypes   = "github.com/containernetworking/cni/pkg/types"
+)
+
+var plugin = map[string]string{
+	netlink: light, packet: light, prometheus: light, codec: light, clientGo: light,
+	"net/http":                  light + " (net/http alone is a quarter of its start)",
+	module + "pkg/engine":       light,
+	module + "pkg/engine/dhcp4": light,
+}
+
+var noRim = map[string]string{netlink: edge, packet: edge, clientGo: edge}
+
+// rules has every package of ours but those below cmd, where all is allowed
+// that is not in never, and tests.
+var rules = map[string]rule{
+	"cmd/dhcp-engine": {ours: []string{
+		"internal/boot", "internal/build", "internal/nic",
+		"pkg/engine", "pkg/engine/api", "pkg/engine/api/server", "pkg/engine/store",
+	}},
+	"cmd/dhcp-meta": {ours: []string{"internal/build", "pkg/delegate"}, never: plugin},
+
+	"internal/archtest":   {direct: []string{}},
+	"internal/atomicfile": {direct: []string{}},
+	"internal/boot":       {direct: []string{"golang.org/x/sys/unix"}},
+	"internal/build":      {direct: []string{}},
+	"internal/nic":        {ours: []string{"pkg/engine", "pkg/engine/dhcp4"}, never: map[string]string{clientGo: edge}},
+
+	"pkg/delegate": {
+		ours:  []string{"internal/atomicfile", "internal/build", "pkg/engine/api", "pkg/engine/network"},
+		never: plugin,
+	},
+	"pkg/engine": {
+		ours:  []string{"pkg/engine/api", "pkg/engine/dhcp4", "pkg/engine/network"},
+		never: noRim,
+	},
+	"pkg/engine/api": {
+		direct: []string{cniTypes},
+		never:  plugin,
+	},
+	"pkg/engine/api/server": {
+		ours:   []string{"pkg/engine/api"},
+		direct: []string{cniTypes, "github.com/containernetworking/cni/pkg/utils", "golang.org/x/sys/unix"},
+		never:  noRim,
+	},
+	"pkg/engine/dhcp4": {
+		direct: []string{codec},
+		never:  noRim,
+	},
+	"pkg/engine/network": {
+		direct: []string{},
+		never:  plugin,
+	},
+	"pkg/engine/store": {
+		ours:   []string{"internal/atomicfile", "internal/boot", "pkg/engine", "pkg/engine/dhcp4"},
+		direct: []string{},
+		never:  noRim,
+	},
+}
+
+// A listed is a package as `go list -json` shows it.
+type listed struct {
+	ImportPath string
+	Standard   bool
+	Imports    []string
+	Deps       []string
+	Dir        string
+	GoFiles    []string
+}
+
+// violations holds packages, with all that they depend on among them, against
+// rules: one sentence each.
+func violations(all []listed, rules map[string]rule) []string {
+	standard := map[string]bool{"C": true, "unsafe": true}
+	for _, p := range all {
+		standard[p.ImportPath] = standard[p.ImportPath] || p.Standard
+	}
+	var out []string
+	seen := map[string]bool{}
+	for _, p := range all {
+		name, own := strings.CutPrefix(p.ImportPath, module)
+		if !own || name == "tests" || strings.HasPrefix(name, "tests/") {
+			continue
+		}
+		seen[name] = true
+		r, ok := rules[name]
+		if !ok {
+			out = append(out, name+" has no rule: give it one, and a line in docs/architecture.md")
+			continue
+		}
+		for _, imp := range p.Imports {
+			ours, own := strings.CutPrefix(imp, module)
+			switch {
+			case own && !slices.Contains(r.ours, ours):
+				out = append(out, fmt.Sprintf("%s imports %s: of ours it may import %v", name, ours, r.ours))
+			case !own && !standard[imp] && r.direct != nil && !slices.ContainsFunc(r.direct, func(d string) bool { return within(imp, d) }):
+				out = append(out, fmt.Sprintf("%s imports %s: besides the standard library it may import %v", name, imp, r.direct))
+			}
+		}
+		for _, banned := range slices.Sorted(maps.Keys(r.never)) {
+			if i := slices.IndexFunc(p.Deps, func(d string) bool { return d == banned || !strings.HasPrefix(banned, module) && within(d, banned) }); i >= 0 {
+				out = append(out, fmt.Sprintf("%s links %s: %s", name, p.Deps[i], r.never[banned]))
+			}
+		}
+	}
+	for name := range rules {
+		if !seen[name] {
+			out = append(out, name+" has a rule and does not exist")
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// within tells whether the package path is root or below it.
+func within(path, root string) bool { return path == root || strings.HasPrefix(path, root+"/") }

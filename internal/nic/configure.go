@@ -64,21 +64,29 @@ func (l *Links) change(ctx context.Context, t engine.Target, have, want engine.S
 		return err
 	}
 	steps, conflicts := plan(have, want, now.state)
-	var errs []error
+	var all error
 	for _, s := range steps {
 		err := retry(func() error { return k.do(s, now, lifetime) })
 		if err == nil {
 			continue
 		}
-		errs = append(errs, k.wrap(s.String()+" on", err))
+		all = and(all, k.wrap(s.String()+" on", err))
 		if _, ok := s.(putAddr); ok {
 			break
 		}
 	}
 	for _, c := range conflicts {
-		errs = append(errs, k.wrap("add route "+c.want.String()+" on", k.occupied(c.found)))
+		all = and(all, k.wrap("add route "+c.want.String()+" on", k.occupied(c.found)))
 	}
-	return errors.Join(errs...)
+	return all
+}
+
+// and puts a further error behind err, in one line: it ends up in a CNI error.
+func and(err, further error) error {
+	if err == nil {
+		return further
+	}
+	return fmt.Errorf("%w; %w", err, further)
 }
 
 // snapshot is the state that plan is made from, with what the kernel needs to

@@ -109,6 +109,9 @@ func (p *port) readDHCP() {
 
 // Send implements engine.Port.
 func (p *port) Send(ctx context.Context, s dhcp4.Send) error {
+	if p.closed {
+		return fmt.Errorf("send %s on %s: %w", s.Msg.MessageType(), p.ifName, net.ErrClosed)
+	}
 	src := addrOf(s.Msg.ClientIPAddr)
 	if !src.IsValid() {
 		src = netip.IPv4Unspecified()

@@ -16,7 +16,8 @@ import (
 // need another chaddr (RFC 2131, table 1), and is not offered.
 const etherLen = 6
 
-// Inspect implements engine.Links.
+// Inspect implements engine.Links. Without the name of an interface only the
+// namespace is looked at, and only Netns is filled in.
 func (l *Links) Inspect(ctx context.Context, t engine.Target) (engine.Link, error) {
 	k, err := l.dial(ctx, t)
 	if err != nil {

@@ -42,6 +42,14 @@ func TestInspect(t *testing.T) {
 		if _, err := r.links.Inspect(t.Context(), r.target); err != nil {
 			t.Errorf("with its own cookie: %v", err)
 		}
+		// Before the interface is there, as in Prepare.
+		got, err = r.links.Inspect(t.Context(), engine.Target{Netns: r.pod})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(engine.Link{Netns: want.Netns}, got); diff != "" {
+			t.Errorf("namespace (-want +got):\n%s", diff)
+		}
 	}
 }
 

@@ -64,7 +64,7 @@ func writeTable(w io.Writer, all []api.Status, now time.Time) error {
 		}
 		expiry := until(s.Expiry, now)
 		if s.Infinite {
-			expiry = "never"
+			expiry = "infinite"
 		}
 		row(short(s.ContainerID), pod, s.IfName, s.Address, s.Server, s.State, until(s.T1, now), until(s.T2, now), expiry, s.LastError)
 	}

@@ -52,18 +52,20 @@ func serve(ctx context.Context, cfg config, log *slog.Logger) error {
 	api := server.New(eng, log)
 
 	var metrics net.Listener
+	metricsAt := "off"
 	if cfg.metricsAddress != "" {
 		if metrics, err = net.Listen("tcp", cfg.metricsAddress); err != nil {
 			return fmt.Errorf("serve metrics: %w", err)
 		}
 		defer metrics.Close()
+		metricsAt = metrics.Addr().String() // with the port that :0 became
 	}
 	socket, err := server.Listen(cfg.socket, log)
 	if err != nil {
 		return err
 	}
 	log.Info("dhcp-engine listens", "version", build.Version(), "socket", cfg.socket, "stateDir", cfg.stateDir,
-		"metrics", cfg.metricsAddress, "netnsRoots", cfg.netnsRoots)
+		"metrics", metricsAt, "netnsRoots", cfg.netnsRoots)
 
 	g, ctx := errgroup.WithContext(ctx)
 	if metrics != nil {

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func environment(vars map[string]string) func(string) string {
+	return func(name string) string { return vars[name] }
+}
+
+func TestParseConfig(t *testing.T) {
+	defaults := func(f func(*config)) config {
+		c := config{
+			stateDir: "/var/lib/dhcp-meta", socket: "/run/dhcp-meta/engine.sock",
+			netnsRoots: []string{"/run/netns", "/var/run/netns", "/proc"},
+			logLevel:   slog.LevelInfo, logFormat: "text",
+		}
+		if f != nil {
+			f(&c)
+		}
+		return c
+	}
+	all := func(c *config) {
+		*c = config{
+			stateDir: "/state", socket: "/s", metricsAddress: "127.0.0.1:9100",
+			netnsRoots: []string{"/a", "/b"}, logLevel: slog.LevelDebug, logFormat: "json",
+		}
+	}
+	for _, tt := range []struct {
+		name string
+		args []string
+		env  map[string]string
+		want config
+	}{
+		{"OK defaults", []string{"--no-kubernetes"}, nil, defaults(nil)},
+		{"OK all by flags", []string{"--no-kubernetes", "--state-dir=/state", "--socket", "/s", "--metrics-address=127.0.0.1:9100",
+			"--netns-root=/a", "--netns-root=/b", "--log-level=debug", "--log-format=json"}, nil, defaults(all)},
+		{"OK all by environment", nil, map[string]string{
+			"DHCP_ENGINE_NO_KUBERNETES": "true", "DHCP_ENGINE_STATE_DIR": "/state", "DHCP_ENGINE_SOCKET": "/s",
+			"DHCP_ENGINE_METRICS_ADDRESS": "127.0.0.1:9100", "DHCP_ENGINE_NETNS_ROOT": "/a:/b",
+			"DHCP_ENGINE_LOG_LEVEL": "debug", "DHCP_ENGINE_LOG_FORMAT": "json",
+		}, defaults(all)},
+		{"OK a flag wins, whatever its variable says", []string{"--no-kubernetes", "--socket=/flag", "--netns-root=/a", "--log-level=warn"}, map[string]string{
+			"DHCP_ENGINE_SOCKET": "/env", "DHCP_ENGINE_NETNS_ROOT": "/b", "DHCP_ENGINE_LOG_LEVEL": "nonsense", "DHCP_ENGINE_NO_KUBERNETES": "nonsense",
+		}, defaults(func(c *config) { c.socket, c.netnsRoots, c.logLevel = "/flag", []string{"/a"}, slog.LevelWarn })},
+		{"OK an empty variable is none", []string{"--no-kubernetes"}, map[string]string{"DHCP_ENGINE_SOCKET": "", "DHCP_ENGINE_NETNS_ROOT": ""}, defaults(nil)},
+		{"OK metrics off, any address, any port", []string{"--no-kubernetes", "--metrics-address=:0"}, map[string]string{"DHCP_ENGINE_METRICS_ADDRESS": "off"},
+			defaults(func(c *config) { c.metricsAddress = ":0" })},
+		{"OK longest socket", []string{"--no-kubernetes", "--socket=/" + strings.Repeat("x", 106)}, nil,
+			defaults(func(c *config) { c.socket = "/" + strings.Repeat("x", 106) })},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := parseConfig(tt.args, environment(tt.env))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(config{})); diff != "" {
+				t.Errorf("config (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestParseConfigBad(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		args []string
+		env  map[string]string
+		want string
+	}{
+		{"bad no mode", nil, nil, "run: this build works without Kubernetes only: say --no-kubernetes"},
+		{"bad mode switched off", []string{"--no-kubernetes=false"}, nil, "run: this build works without Kubernetes only: say --no-kubernetes"},
+		{"bad unknown flag", []string{"--no-kubernetes", "--colour"}, nil, "run: flag provided but not defined: -colour (dhcp-engine run -h lists the flags)"},
+		{"bad argument", []string{"--no-kubernetes", "now"}, nil, `run: unexpected argument "now"`},
+		{"bad socket too long", []string{"--no-kubernetes", "--socket=/" + strings.Repeat("x", 107)}, nil,
+			`run: --socket: "/` + strings.Repeat("x", 107) + `" has 108 bytes, a socket's path at most 107`},
+		{"bad empty by flag", []string{"--no-kubernetes", "--state-dir="}, nil, `run: --state-dir: "" is no absolute path`},
+		{"bad root in the variable", []string{"--no-kubernetes"}, map[string]string{"DHCP_ENGINE_NETNS_ROOT": "/run/netns:"}, `run: DHCP_ENGINE_NETNS_ROOT: "" is no absolute path`},
+		{"bad metrics port", []string{"--no-kubernetes", "--metrics-address=:http"}, nil, `run: --metrics-address: ":http": port "http" is no number up to 65535`},
+		{"bad mode in the variable", nil, map[string]string{"DHCP_ENGINE_NO_KUBERNETES": "perhaps"}, `run: DHCP_ENGINE_NO_KUBERNETES: "perhaps" is neither true nor false`},
+		{"bad all at once", []string{"--state-dir=state", "--metrics-address=9100", "--netns-root=/ok", "--netns-root=bad", "--log-level=INFO"},
+			map[string]string{"DHCP_ENGINE_SOCKET": "sock", "DHCP_ENGINE_LOG_FORMAT": "xml"}, strings.Join([]string{
+				"run: 7 problems:",
+				`--state-dir: "state" is no absolute path`,
+				`DHCP_ENGINE_SOCKET: "sock" is no absolute path`,
+				`--metrics-address: "9100" is not of the form host:port`,
+				`--netns-root: "bad" is no absolute path`,
+				`--log-level: "INFO" is none of debug, info, warn, error`,
+				`DHCP_ENGINE_LOG_FORMAT: "xml" is neither text nor json`,
+				"this build works without Kubernetes only: say --no-kubernetes",
+			}, "\n")},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := parseConfig(tt.args, environment(tt.env))
+			var wrong usageError
+			if !errors.As(err, &wrong) {
+				t.Fatalf("error is %v, want a usageError", err)
+			}
+			if diff := cmp.Diff(tt.want, err.Error()); diff != "" {
+				t.Errorf("error (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(config{}, got, cmp.AllowUnexported(config{})); diff != "" {
+				t.Errorf("config beside an error (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestHelp holds that every flag is in the help with its variable.
+func TestHelp(t *testing.T) {
+	_, err := parseConfig([]string{"-h"}, environment(nil))
+	var help helpError
+	if !errors.As(err, &help) {
+		t.Fatalf("error is %v, want the help", err)
+	}
+	for _, name := range []string{"state-dir", "socket", "metrics-address", "netns-root", "log-level", "log-format", "no-kubernetes"} {
+		if !strings.Contains(string(help), "--"+name+" ") || !strings.Contains(string(help), "("+envName(name)+")") {
+			t.Errorf("help lacks --%s or %s:\n%s", name, envName(name), help)
+		}
+	}
+	if errors.Is(err, flag.ErrHelp) {
+		t.Error("the error of package flag came through")
+	}
+}

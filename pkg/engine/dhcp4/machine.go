@@ -104,7 +104,7 @@ func (m *Machine) Step(now time.Time, ev Event) []Action {
 		}
 		return append(acts, m.step(now, r)...)
 	case Renew:
-		return append(m.catchUp(now), m.step(now, ev)...)
+		return m.step(now, ev)
 	case Stop:
 		return m.stop(now, ev.Release)
 	}
@@ -131,8 +131,8 @@ func (m *Machine) Lease() (Lease, bool) {
 // has a deadline.
 func (m *Machine) fresh() bool { return m.state == Init && m.deadline.IsZero() }
 
-// catchUp lets a lease end whose time is over, when another event than Elapsed
-// comes first: no ACK brings back a lease after its expiry.
+// catchUp lets a lease end whose time is over when a message comes before Elapsed:
+// no ACK brings back a lease after its expiry.
 func (m *Machine) catchUp(now time.Time) []Action {
 	if m.held && m.lease.Expired(now) {
 		return m.expire(now)

@@ -87,6 +87,9 @@ func TestTable5(t *testing.T) {
 			if diff := cmp.Diff(want, msg); diff != "" {
 				t.Errorf("header (-want +got):\n%s", diff)
 			}
+			if msg.TransactionID == (dhcpv4.TransactionID{}) {
+				t.Error("no transaction id")
+			}
 			if msg.MessageType() != tt.kind {
 				t.Errorf("type %s, want %s", msg.MessageType(), tt.kind)
 			}

@@ -54,6 +54,9 @@ func TestParseSearch(t *testing.T) {
 // option could fill a large list.
 func TestSearchIsBounded(t *testing.T) {
 	v := "\x04site\x00" + strings.Repeat("\xc0\x00", 100)
+	if names, err := parseSearch([]byte(v)); err != nil || len(names) > maxSearch+1 {
+		t.Errorf("%d names (%v) are read to use %d", len(names), err, maxSearch)
+	}
 	l, remarks, err := parse(t, testLease.Addr, "10.0.0.5", optSearch, []byte(v))
 	if err != nil {
 		t.Fatal(err)

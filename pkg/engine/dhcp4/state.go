@@ -200,7 +200,7 @@ func (m *Machine) stepRebooting(now time.Time, ev Event) []Action {
 func (m *Machine) toBound(now time.Time, l Lease, remarks []string) []Action {
 	m.enter(Bound)
 	m.lease, m.held = l, true
-	m.claim, m.wish, m.refusals = Lease{}, netip.Addr{}, 0
+	m.claim, m.refusals = Lease{}, 0
 	m.deadline = l.RenewAt()
 	return []Action{Use{Lease: l, Remarks: remarks}}
 }

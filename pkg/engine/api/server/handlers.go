@@ -50,7 +50,7 @@ func (s *Server) detachAttachment(r *http.Request, _ []byte) (any, error) {
 	defer cancel()
 	err = s.backend.Detach(ctx, id)
 	if err != nil && r.Context().Err() != nil {
-		s.log.Warn("detach failed after its caller had gone", "attachment", id, "err", err)
+		s.log.Warn("detach failed after its caller had gone", "attachment", id.String(), "err", err)
 	}
 	return nil, err
 }

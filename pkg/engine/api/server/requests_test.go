@@ -1,0 +1,135 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/dhcp-meta/dhcp-meta/pkg/engine/api"
+)
+
+// badRequests are requests that never reach the backend.
+var badRequests = []struct {
+	name, method, path, body string
+	status                   int
+	code                     uint
+	text                     string
+}{
+	{"bad no JSON", "PUT", "/v1/attachments/0a1b2c/net1", "pod", 400, 6, "decode the request"},
+	{"bad empty body", "PUT", "/v1/attachments/0a1b2c/net1", "", 400, 6, "decode the request"},
+	{"bad unknown key", "PUT", "/v1/attachments/0a1b2c/net1", `{"containerID":"0a1b2c","ifName":"net1","vlan":3}`, 400, 6, "vlan"},
+	{"bad two values", "PUT", "/v1/attachments/0a1b2c/net1", `{"containerID":"0a1b2c","ifName":"net1"}{}`, 400, 6, "follows"},
+	{"bad wrong type", "POST", "/v1/attachments/0a1b2c/net1/check", `{"netns":1}`, 400, 6, "netns"},
+	{"bad other attachment", "POST", "/v1/attachments/0a1b2c/net1/prepare", `{"containerID":"0a1b2c","ifName":"net2"}`, 400, 6, "0a1b2c:net2"},
+	{"bad negative timeout", "PUT", "/v1/attachments/0a1b2c/net1", `{"containerID":"0a1b2c","ifName":"net1","timeout":-1}`, 400, 6, "negative"},
+	{"bad way out of the folder", "DELETE", "/v1/attachments/..%2F..%2Fetc/net1", "", 400, 4, "containerID"},
+	{"bad colon", "DELETE", "/v1/attachments/a:b/net1", "", 400, 4, "containerID"},
+	{"bad interface name", "DELETE", "/v1/attachments/a/net%2F1", "", 400, 4, "interface name"},
+	{"bad long interface name", "DELETE", "/v1/attachments/a/abcdefghijklmnop", "", 400, 4, "interface name"},
+	{"bad sweep of no network", "POST", "/v1/sweep", `{"valid":[]}`, 400, 6, "network"},
+	{"bad sweep without a list", "POST", "/v1/sweep", `{"network":"site"}`, 400, 6, "valid"},
+	{"bad sweep with null", "POST", "/v1/sweep", `{"network":"site","valid":null}`, 400, 6, "valid"},
+	{"bad method", "PATCH", "/v1/attachments/0a1b2c/net1", "", 404, 999, "PATCH"},
+	{"bad path", "GET", "/v2/attachments", "", 404, 999, "/v2/attachments"},
+	{"bad huge body", "POST", "/v1/sweep", `{"network":"` + strings.Repeat("x", maxBody) + `"}`, 413, 6, "too large"},
+}
+
+func TestBadRequests(t *testing.T) {
+	r := serve(t, fake{})
+	for _, tt := range badRequests {
+		t.Run(tt.name, func(t *testing.T) {
+			req, err := http.NewRequest(tt.method, "http://engine"+tt.path, strings.NewReader(tt.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := r.http().Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			body, err := io.ReadAll(resp.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var e types.Error
+			if err := json.Unmarshal(body, &e); err != nil {
+				t.Fatalf("%v: %q", err, body)
+			}
+			if resp.StatusCode != tt.status || e.Code != tt.code || !strings.Contains(e.Msg+e.Details, tt.text) {
+				t.Errorf("answer is %d %s, want status %d, code %d and %q", resp.StatusCode, body, tt.status, tt.code, tt.text)
+			}
+		})
+	}
+	if logs := r.logs.String(); logs != "" {
+		t.Errorf("bad requests are the caller's to log, but:\n%s", logs)
+	}
+}
+
+// TestHugeRequest: our client gets the refusal although the server stops reading.
+func TestHugeRequest(t *testing.T) {
+	r := serve(t, fake{})
+	err := r.Sweep(t.Context(), api.Sweep{Network: strings.Repeat("x", 2*maxBody)})
+	var e *types.Error
+	if !errors.As(err, &e) || e.Code != types.ErrDecodingFailure {
+		t.Errorf("error is %v, want a CNI error of code %d", err, types.ErrDecodingFailure)
+	}
+}
+
+// FuzzRequest: whatever the body, the backend sees only requests about the
+// attachment in the path, and the answer is its or a CNI error.
+func FuzzRequest(f *testing.F) {
+	for _, tt := range badRequests {
+		if len(tt.body) < 1000 {
+			f.Add([]byte(tt.body))
+		}
+	}
+	good, err := json.Marshal(request)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
+	f.Add([]byte(`{"network":"site","valid":[{"containerID":"a","ifName":"b"}]}`))
+	var logs logBuffer
+	f.Fuzz(func(t *testing.T, body []byte) {
+		s := New(fake{
+			attach: func(_ context.Context, r api.Request) (api.Lease, error) {
+				if r.AttachmentID != id || r.Timeout < 0 {
+					t.Errorf("backend got %+v", r)
+				}
+				return lease, nil
+			},
+			sweep: func(_ context.Context, s api.Sweep) error {
+				if s.Network == "" || s.Valid == nil {
+					t.Errorf("backend got %+v", s)
+				}
+				return nil
+			},
+		}, logs.logger())
+		for _, call := range [][2]string{{"PUT", "/v1/attachments/0a1b2c/net1"}, {"POST", "/v1/sweep"}} {
+			w := httptest.NewRecorder()
+			req, err := http.NewRequest(call[0], call[1], bytes.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.ServeHTTP(w, req)
+			if w.Code == http.StatusOK || w.Code == http.StatusNoContent {
+				continue
+			}
+			var e types.Error
+			if err := json.Unmarshal(w.Body.Bytes(), &e); err != nil || e.Msg == "" || w.Code != http.StatusBadRequest {
+				t.Errorf("%v: answer %d %q", call, w.Code, w.Body)
+			}
+		}
+		if logs := logs.String(); logs != "" {
+			t.Error(logs)
+		}
+	})
+}

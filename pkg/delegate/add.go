@@ -51,7 +51,7 @@ func (p *Plugin) Add(ctx context.Context, args *skel.CmdArgs) error {
 	if c.form != chained {
 		k, err := c.ledger.lock(ctx, c.id)
 		if err != nil {
-			return err
+			return api.WithCode(types.ErrIOFailure, err)
 		}
 		defer k.unlock()
 	}

@@ -118,21 +118,21 @@ func TestAllowedPaths(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sleep := exec.Command("ip", "netns", "exec", r.podName, "cat")
-	stdin, err := sleep.StdinPipe()
+	holder := exec.Command("ip", "netns", "exec", r.podName, "cat")
+	stdin, err := holder.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	stdout, err := sleep.StdoutPipe()
+	stdout, err := holder.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := sleep.Start(); err != nil {
+	if err := holder.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		stdin.Close()
-		sleep.Wait()
+		holder.Wait()
 	})
 	// When it echoes, it has entered the namespace.
 	if _, err := stdin.Write([]byte("x")); err != nil {
@@ -141,7 +141,7 @@ func TestAllowedPaths(t *testing.T) {
 	if _, err := stdout.Read(make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
-	process := fmt.Sprintf("/proc/%d/ns/net", sleep.Process.Pid)
+	process := fmt.Sprintf("/proc/%d/ns/net", holder.Process.Pid)
 	link := func(target, name string) string {
 		path := filepath.Join(base, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -167,7 +167,7 @@ func TestAllowedPaths(t *testing.T) {
 		{"OK dots", "/run/../run/netns/./" + r.podName},
 		{"OK root that is a link", filepath.Join(base, "var/netns", r.podName)},
 		{"OK process", process},
-		{"OK thread", fmt.Sprintf("/proc/%[1]d/task/%[1]d/ns/net", sleep.Process.Pid)},
+		{"OK thread", fmt.Sprintf("/proc/%[1]d/task/%[1]d/ns/net", holder.Process.Pid)},
 		{"OK link to a process", docker},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -283,11 +283,12 @@ func TestNothingPilesUpB85B87(t *testing.T) {
 		}
 		done.Wait()
 		all()
-		// The runtime keeps a few threads of its own choice; a leak would be of
-		// a thousand.
+		// The runtime keeps a few threads of its own choice, and a goroutine that
+		// has told its result may still be about to end; a leak would be of a
+		// thousand.
 		const slack = 20
 		g, th, d := usage(t)
-		if g > goroutines || th > threads+slack || d > descriptors {
+		if g > goroutines+slack || th > threads+slack || d > descriptors+slack {
 			t.Errorf("after 1000 opens: goroutines %d to %d, threads %d to %d, descriptors %d to %d",
 				goroutines, g, threads, th, descriptors, d)
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -130,6 +131,9 @@ func TestReceiveB01(t *testing.T) {
 			}
 			got = append(got, rcv.Msg.TransactionID[3])
 		}
+		// A macvlan hands broadcasts on with a delay. What must not come was sent
+		// before the last of its kind, so it would be among these.
+		slices.Sort(got)
 		if diff := cmp.Diff([]byte{4, 5, 6}, got); diff != "" {
 			t.Errorf("replies (-want +got):\n%s", diff)
 		}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -264,6 +265,27 @@ func TestB33DetachTwiceAndUnknown(t *testing.T) {
 		for _, c := range []string{"c1", "c1", "never"} {
 			mustDetach(t, e, c)
 		}
+		if w.server.releases != 1 {
+			t.Errorf("%d releases", w.server.releases)
+		}
+		nothingLeft(t, w)
+	})
+}
+
+// Whoever comes first gives the lease back, and nobody stops it in the middle.
+func TestManyDelsAtOnce(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world) {
+		w.space("c1", 1)
+		e, _ := w.start()
+		mustAttach(t, e, "c1")
+		w.change(func() {
+			w.onSend = func() { time.Sleep(100 * time.Millisecond) } // an ARP that takes its time
+		})
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() { mustDetach(t, e, "c1") })
+		}
+		wg.Wait()
 		if w.server.releases != 1 {
 			t.Errorf("%d releases", w.server.releases)
 		}

@@ -200,6 +200,9 @@ func (s *session) drop(ctx context.Context, d dhcp4.Drop) error {
 
 func (s *session) ignore(i dhcp4.Ignore) {
 	s.tally.ignored = i.Reason
+	if i.From.IsValid() {
+		s.tally.ignored = fmt.Sprintf("%s (from %s)", i.Reason, i.From)
+	}
 	s.cfg.Metrics.ignored.Inc()
 	s.log.Debug("reply left aside", "reason", i.Reason, "from", i.From)
 }

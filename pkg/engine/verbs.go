@@ -209,9 +209,11 @@ func (e *Engine) Detach(ctx context.Context, id api.AttachmentID) error {
 	if err := e.awaitRestored(ctx); err != nil {
 		return api.WithCode(api.CodeTryAgain, err)
 	}
+	// What is on its way out goes on when the caller goes away, and when another
+	// DEL interrupts whose turn it is.
 	ctx = context.WithoutCancel(ctx)
 	e.turns.interrupt(id, errDetached)
-	ctx, done, err := e.turns.take(ctx, id)
+	_, done, err := e.turns.take(ctx, id)
 	if err != nil {
 		return err
 	}

@@ -39,7 +39,8 @@ type world struct {
 	putErr   func(Record) error
 	cfgErr   error
 	onNote   func(string)
-	noAnswer bool // of ARP: unicast cannot be sent
+	onSend   func() // before a message leaves
+	noAnswer bool   // of ARP: unicast cannot be sent
 	workload Workload
 }
 
@@ -328,7 +329,16 @@ type port struct {
 
 func (p *port) Received() <-chan dhcp4.Received { return p.c }
 
-func (p *port) Send(_ context.Context, s dhcp4.Send) error {
+func (p *port) Send(ctx context.Context, s dhcp4.Send) error {
+	p.w.mu.Lock()
+	wait := p.w.onSend
+	p.w.mu.Unlock()
+	if wait != nil {
+		wait()
+	}
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()
 	if s.To.IsValid() && p.w.noAnswer {

@@ -40,6 +40,11 @@ const (
 	// maxRecord bounds what Load reads of a file: a record has some 2 KB, and
 	// 64 KB of options at the very most.
 	maxRecord = 1 << 20
+	// maxWriters is how many files are written at once. A write blocks its
+	// thread in fsync, and a thread that Go has made for it stays: without a
+	// bound, sixty ADDs at once would leave sixty. The disk takes them one after
+	// another anyway.
+	maxWriters = 3
 )
 
 // Store is the folder of records. It is safe for concurrent use; of two Puts of
@@ -48,6 +53,8 @@ type Store struct {
 	dir  string // the folder of the records
 	lock *os.File
 	log  *slog.Logger
+	// writers holds a token for each write under way.
+	writers chan struct{}
 }
 
 // Open makes the state folder dir where it is missing and takes it for this
@@ -63,7 +70,7 @@ func Open(dir string, log *slog.Logger) (*Store, error) {
 	if err != nil {
 		return nil, explain("open the state folder", err)
 	}
-	return &Store{dir: records, lock: lock, log: log}, nil
+	return &Store{dir: records, lock: lock, log: log, writers: make(chan struct{}, maxWriters)}, nil
 }
 
 // Close lets another engine have the folder.
@@ -141,7 +148,7 @@ func (s *Store) Put(r engine.Record) error {
 	if err != nil {
 		return fmt.Errorf("put record %s: %w", r.AttachmentID, err)
 	}
-	if err := atomicfile.Write(filepath.Join(s.dir, name), data, 0o600); err != nil {
+	if err := s.write(filepath.Join(s.dir, name), data); err != nil {
 		return explain("put record", err)
 	}
 	return nil
@@ -166,13 +173,20 @@ func (s *Store) Delete(id engine.AttachmentID) error {
 // Check writes and removes a file of the size of a record.
 func (s *Store) Check() error {
 	path := filepath.Join(s.dir, checkName)
-	if err := atomicfile.Write(path, make([]byte, 4096), 0o600); err != nil {
+	if err := s.write(path, make([]byte, 4096)); err != nil {
 		return explain("check the state folder", err)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // another Check was quicker
 		return explain("check the state folder", err)
 	}
 	return nil
+}
+
+// write replaces a file when it is its turn.
+func (s *Store) write(path string, data []byte) error {
+	s.writers <- struct{}{}
+	defer func() { <-s.writers }()
+	return atomicfile.Write(path, data, 0o600)
 }
 
 // fileName returns the name of the record of id. It does not trust id: a name

@@ -79,11 +79,11 @@ func (o *options) address(a netip.Addr, known netip.Prefix) (netip.Prefix, error
 	}
 	p := netip.PrefixFrom(a, bits)
 	if bits <= 30 { // RFC 3021: a /31 has neither
-		switch net := p.Masked(); a {
-		case net.Addr():
-			return netip.Prefix{}, fmt.Errorf("is the network address of %s", net)
-		case broadcastOf(net):
-			return netip.Prefix{}, fmt.Errorf("is the broadcast address of %s", net)
+		switch subnet := p.Masked(); a {
+		case subnet.Addr():
+			return netip.Prefix{}, fmt.Errorf("is the network address of %s", subnet)
+		case broadcastOf(subnet):
+			return netip.Prefix{}, fmt.Errorf("is the broadcast address of %s", subnet)
 		}
 	}
 	return p, nil

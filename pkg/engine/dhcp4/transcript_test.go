@@ -284,22 +284,18 @@ func (p *player) message(kind string, args map[string]string) *dhcpv4.DHCPv4 {
 		msg.Options[optSubnetMask] = net.CIDRMask(n, 32)
 	}
 	delete(args, "0")
+	lists := map[string]uint8{"server": optServerID, "router": optRouter, "dns": optDNS, "static": optStaticRoute}
+	times := map[string]uint8{"lease": optLeaseTime, "t1": optT1, "t2": optT2}
 	for name, value := range args {
+		if code, ok := lists[name]; ok {
+			msg.Options[code] = wireValue(value)
+			continue
+		}
+		if code, ok := times[name]; ok {
+			p.seconds(msg, code, value)
+			continue
+		}
 		switch name {
-		case "server":
-			msg.Options[optServerID] = wireValue(value)
-		case "lease":
-			p.seconds(msg, optLeaseTime, value)
-		case "t1":
-			p.seconds(msg, optT1, value)
-		case "t2":
-			p.seconds(msg, optT2, value)
-		case "router":
-			msg.Options[optRouter] = wireValue(value)
-		case "dns":
-			msg.Options[optDNS] = wireValue(value)
-		case "static":
-			msg.Options[optStaticRoute] = wireValue(value)
 		case "routes":
 			msg.Options[optClassless] = p.hex(value)
 		case "mtu":

@@ -186,7 +186,7 @@ func lifetimeText(d time.Duration) string {
 // remembers that the attachment looks for another.
 func (s *session) drop(ctx context.Context, d dhcp4.Drop) error {
 	s.cfg.Metrics.dropped.WithLabelValues(string(d.Reason)).Inc()
-	s.log.Warn("address is given up", "address", d.Lease.Addr, "reason", string(d.Reason))
+	s.log.Warn("address is given up", "address", d.Lease.Addr, "reason", string(d.Reason), "detail", d.Detail)
 	s.unconfigure(ctx)
 	rec := s.rec
 	rec.Phase, rec.Lease, rec.Setup = Seeking, dhcp4.Lease{}, Setup{}

@@ -20,6 +20,8 @@ type decoder struct {
 	problems Problems
 	// seen are the paths that had a value.
 	seen map[string]bool
+	// fqdn is the path of the code of a client FQDN option; empty: none.
+	fqdn string
 }
 
 func (d *decoder) problem(path, format string, args ...any) {

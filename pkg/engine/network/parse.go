@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -15,6 +14,9 @@ import (
 // maxSocket is the longest path that fits into a unix socket address with its
 // closing zero.
 const maxSocket = 107
+
+// optionFQDN is the code of the client FQDN option (RFC 4702).
+const optionFQDN = 81
 
 // maxMetric is the largest metric of a route: the kernel has 32 bits for it.
 const maxMetric = 1<<32 - 1
@@ -40,7 +42,19 @@ func Parse(raw json.RawMessage) (Settings, error) {
 		return s, nil
 	}
 	d := &decoder{}
-	d.object("dhcp", raw, map[string]field{
+	d.object("dhcp", raw, d.keys(&s))
+	d.contradictions(s)
+	if len(d.problems) == 0 {
+		return s, nil
+	}
+	slices.Sort(d.problems)
+	return s, d.problems
+}
+
+// keys are the keys of a dhcp object, each with what puts its value into s.
+// docs/configuration.md has all of them.
+func (d *decoder) keys(s *Settings) map[string]field {
+	return map[string]field{
 		"socket":       func(path string, v json.RawMessage) { d.socket(path, v, &s.Socket) },
 		"stateDir":     func(path string, v json.RawMessage) { d.absPath(path, v, &s.StateDir) },
 		"timeout":      func(path string, v json.RawMessage) { d.timeout(path, v, &s.Timeout) },
@@ -54,22 +68,14 @@ func Parse(raw json.RawMessage) (Settings, error) {
 		"routeMetric":  func(path string, v json.RawMessage) { d.metric(path, v, &s.RouteMetric) },
 		"servers":      func(path string, v json.RawMessage) { d.servers(path, v, &s.Servers) },
 		"broadcast":    func(path string, v json.RawMessage) { d.bool(path, v, &s.Broadcast) },
-	})
-	d.contradictions(s)
-	if len(d.problems) == 0 {
-		return s, nil
 	}
-	slices.Sort(d.problems)
-	return s, d.problems
 }
 
 // contradictions refuses what is right key by key and wrong together.
 func (d *decoder) contradictions(s Settings) {
-	for i, o := range s.Options {
-		// RFC 4702, 3.1: a client sends either its FQDN or its host name.
-		if o.Code == 81 && s.Hostname != "" {
-			d.problem(fmt.Sprintf("dhcp.options[%d].code", i), `81 (client FQDN) takes the place of the host name: set hostname to ""`)
-		}
+	// RFC 4702, 3.1: a client sends either its FQDN or its host name.
+	if d.fqdn != "" && s.Hostname != "" {
+		d.problem(d.fqdn, `%d (client FQDN) takes the place of the host name: set hostname to ""`, optionFQDN)
 	}
 }
 
@@ -223,6 +229,9 @@ func (d *decoder) option(path string, raw json.RawMessage) (Option, bool) {
 			if hint := ownedBy(o.Code); hint != "" {
 				d.problem(path, "%d is not free: %s", o.Code, hint)
 				code = false
+			}
+			if o.Code == optionFQDN {
+				d.fqdn = path
 			}
 		},
 		"value": func(path string, raw json.RawMessage) { o.Value, set = d.optionValue(path, raw) },

@@ -22,15 +22,19 @@ func (e *Engine) restore(ctx context.Context) ([]*session, error) {
 	}
 	var keep []*session
 	for _, rec := range settleTakeovers(recs) {
+		usable := true
+		if rec.BootID != e.cfg.BootID {
+			rec, usable = e.fromOtherBoot(ctx, rec)
+		}
 		s := e.newSession(rec)
+		if !usable {
+			e.lose(s, "other boot")
+			continue
+		}
 		s.plan = planFor(rec.Workload)
 		if s.settings, err = network.Parse(rec.DHCP); err != nil {
 			s.log.Warn("record cannot be used, its lease is left to expire", "error", err)
 			e.lose(s, "unusable")
-			continue
-		}
-		if rec.BootID != e.cfg.BootID && !s.fromOtherBoot(ctx) {
-			e.lose(s, "other boot")
 			continue
 		}
 		if s.rec.Phase == Superseded && s.rec.Setup.Addr.IsValid() {
@@ -73,21 +77,22 @@ func settleTakeovers(recs []Record) []Record {
 // of ours is on any interface, times and cookies mean nothing now. Where an
 // interface with the same name and MAC stands at the same path again, the lease
 // is asked for again; otherwise it waits for the pod's next sandbox.
-func (s *session) fromOtherBoot(ctx context.Context) (usable bool) {
-	if s.rec.Phase != Leased && s.rec.Phase != Seeking && s.rec.Phase != Orphaned || !s.rec.Lease.Addr.IsValid() {
-		return false
+func (e *Engine) fromOtherBoot(ctx context.Context, rec Record) (_ Record, usable bool) {
+	switch {
+	case !rec.Lease.Addr.IsValid():
+		return rec, false
+	case rec.Phase != Leased && rec.Phase != Seeking && rec.Phase != Orphaned:
+		return rec, false
 	}
-	s.rec.Setup = Setup{}
-	s.rec.Lease.Start = s.cfg.Now() // the latest that it can have been, as far as this boot can tell
-	link, err := s.cfg.Links.Inspect(ctx, Target{Netns: Netns{Path: s.rec.Netns.Path}, IfName: s.rec.IfName})
-	if err == nil && s.rec.Phase != Orphaned && bytes.Equal(link.HardwareAddr, s.rec.HardwareAddr) {
-		s.rec.Phase, s.rec.Netns = Seeking, link.Netns
+	rec.BootID, rec.Setup = e.cfg.BootID, Setup{}
+	rec.Lease.Start = e.cfg.Now() // the latest that it can have been, as far as this boot can tell
+	link, err := e.cfg.Links.Inspect(ctx, Target{Netns: Netns{Path: rec.Netns.Path}, IfName: rec.IfName})
+	if err == nil && rec.Phase != Orphaned && bytes.Equal(link.HardwareAddr, rec.HardwareAddr) {
+		rec.Phase, rec.Netns = Seeking, link.Netns
 	} else {
-		s.rec.Phase = Orphaned
+		rec.Phase = Orphaned
 	}
-	s.rec.BootID = s.cfg.BootID
-	s.att = s.rec.Attachment
-	return true
+	return rec, true
 }
 
 // showRestored shows what the record says until the keeper has looked.

@@ -1,0 +1,140 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/dhcp-meta/dhcp-meta/pkg/engine/api"
+	"github.com/dhcp-meta/dhcp-meta/pkg/engine/dhcp4"
+	"github.com/dhcp-meta/dhcp-meta/pkg/engine/network"
+)
+
+// prepare finds out what is to be done for the attachment, and under which
+// identity.
+func (s *session) prepare(ctx context.Context) error {
+	if s.cfg.Workloads != nil {
+		w, err := s.cfg.Workloads.Workload(ctx, s.att)
+		if err != nil {
+			return err
+		}
+		s.rec.Workload = w
+	}
+	s.plan = planFor(s.rec.Workload)
+	if s.settings.DeriveMAC {
+		if err := s.deriveMAC(ctx); err != nil {
+			return err
+		}
+	}
+	return api.WithCode(api.CodeConfig, s.identify())
+}
+
+// deriveMAC gives the interface the MAC that all sandboxes of the pod have.
+func (s *session) deriveMAC(ctx context.Context) error {
+	mac, err := network.DeriveMAC(s.identity())
+	if err != nil {
+		return api.WithCode(api.CodeConfig, err)
+	}
+	if !bytes.Equal(mac, s.link.HardwareAddr) {
+		if err := s.cfg.Links.SetHardwareAddr(ctx, s.rec.Target(), mac); err != nil {
+			return fmt.Errorf("give it the derived MAC %s: %w", mac, err)
+		}
+	}
+	s.link.HardwareAddr = mac
+	return nil
+}
+
+// acquire gets the interface its lease: from prior, which an older sandbox of
+// the pod held, or from the start. On success the lease is persisted and
+// configured, and the older sessions are superseded. On failure nothing is left
+// of it.
+func (s *session) acquire(ctx context.Context, prior *Record, older []*session) error {
+	w := s.newWire()
+	defer w.close()
+	err := s.acquireOn(ctx, w, prior, older)
+	if err == nil {
+		// The caller may be gone since: then nobody will ever read the answer.
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		s.undo(ctx, w)
+		return err
+	}
+	return nil
+}
+
+func (s *session) acquireOn(ctx context.Context, w *wire, prior *Record, older []*session) error {
+	s.machine = s.newMachine()
+	if err := w.openNow(ctx); err != nil {
+		return err
+	}
+	start := dhcp4.Start{}
+	if prior != nil {
+		lease, err := s.inherit(ctx, w, *prior)
+		if err != nil {
+			return err
+		}
+		start.Previous = lease
+	}
+	for _, o := range older {
+		o.supersede(ctx)
+	}
+	return s.exchange(ctx, w, start)
+}
+
+// inherit takes over what an older sandbox of the pod held. Where the server
+// takes both for one client, the lease is claimed, to be confirmed by
+// INIT-REBOOT; otherwise it is given back first, so that the pod never holds two.
+func (s *session) inherit(ctx context.Context, w *wire, prior Record) (*dhcp4.Lease, error) {
+	if !prior.Lease.Addr.IsValid() {
+		return nil, nil
+	}
+	if !s.knownAs(prior) {
+		s.log.Info("lease of the older sandbox is given back: it was held under another identity",
+			"address", prior.Lease.Addr.Addr(), "older", prior.ContainerID)
+		s.release(ctx, w, prior)
+		return nil, context.Cause(ctx)
+	}
+	return &prior.Lease, s.claim(prior.Lease)
+}
+
+// claim makes durable that a lease was asked for.
+func (s *session) claim(l dhcp4.Lease) error {
+	rec := s.rec
+	rec.Lease, rec.Setup = l, Setup{}
+	if rec.Phase != Seeking {
+		rec.Phase = Claimed
+	}
+	return s.put(rec)
+}
+
+// tally counts what an attempt has sent and seen, for its error.
+type tally struct {
+	discovers, requests, naks int
+	offered                   netip.Addr
+	ignored                   string // the last reason
+}
+
+// explain turns the end of an attempt into the error that its caller reads.
+func (s *session) explain(err error, took time.Duration) error {
+	where := fmt.Sprintf("%s (%s) on network %s", s.rec.IfName, s.link.HardwareAddr, s.rec.Network)
+	t := s.tally
+	if !errors.Is(err, context.DeadlineExceeded) || t.discovers+t.requests == 0 {
+		return fmt.Errorf("no lease for %s: %w", where, err)
+	}
+	took = took.Round(100 * time.Millisecond)
+	switch {
+	case t.naks > 0:
+		err = fmt.Errorf("servers refused %d times within %s; look at the server's log for this hardware address", t.naks, took)
+	case t.offered.IsValid():
+		err = fmt.Errorf("%s was offered but no server acknowledged it within %s (%d DHCPREQUEST sent)", t.offered, took, t.requests)
+	case t.ignored != "":
+		err = fmt.Errorf("no usable offer within %s (%d DHCPDISCOVER sent); last reply left aside: %s", took, t.discovers, t.ignored)
+	default:
+		err = fmt.Errorf("no DHCP server answered within %s (%d DHCPDISCOVER sent); is there a server or relay on this network, and are UDP ports 67 and 68 open", took, t.discovers)
+	}
+	return fmt.Errorf("no lease for %s: %w", where, err)
+}

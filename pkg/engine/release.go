@@ -1,0 +1,105 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/dhcp-meta/dhcp-meta/pkg/engine/dhcp4"
+)
+
+// releaseTime bounds what Detach and a failed Attach spend on giving a lease
+// back: the runtime waits for them, and a DHCPRELEASE is a courtesy (CNI
+// specification, DEL).
+const releaseTime = 1800 * time.Millisecond
+
+// releaseFor is the DHCPRELEASE for what a record holds, also where the machine
+// that got it is gone.
+func releaseFor(rec Record) dhcp4.Send {
+	return dhcp4.Release(dhcp4.Config{HardwareAddr: rec.HardwareAddr, ClientID: rec.ClientID}, rec.Lease)
+}
+
+// undo leaves nothing of an attempt: no lease, no address, no record. It has
+// time of its own, since the caller's may be over.
+func (s *session) undo(ctx context.Context, w *wire) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTime)
+	defer cancel()
+	s.giveBack(ctx, w)
+	s.unconfigure(ctx)
+	s.forget()
+}
+
+// giveBack sends the DHCPRELEASE for what the session's record holds, if it
+// holds anything.
+func (s *session) giveBack(ctx context.Context, w *wire) {
+	if s.rec.Lease.Addr.IsValid() && !s.rec.Lease.Expired(s.cfg.Now()) {
+		s.release(ctx, w, s.rec)
+	}
+}
+
+// release sends the DHCPRELEASE for what rec holds. What cannot be sent is
+// logged: the lease then lasts at the server until it expires.
+func (s *session) release(ctx context.Context, w *wire, rec Record) {
+	err := w.openNow(ctx)
+	if err == nil {
+		err = w.send(ctx, releaseFor(rec))
+	}
+	log := s.log.With("address", rec.Lease.Addr.Addr(), "server", rec.Lease.Server)
+	if err != nil {
+		s.cfg.Metrics.released.WithLabelValues("unsent").Inc()
+		log.Warn("lease is not given back, it stays at the server until it expires", "error", err)
+		return
+	}
+	s.cfg.Metrics.released.WithLabelValues("sent").Inc()
+	log.Info("lease given back")
+}
+
+// unconfigure takes off the interface what the record lists.
+func (s *session) unconfigure(ctx context.Context) {
+	if !s.rec.Setup.Addr.IsValid() {
+		return
+	}
+	if err := s.cfg.Links.Clear(ctx, s.rec.Target(), s.rec.Setup); err != nil {
+		s.log.Warn("interface is not cleared", "address", s.rec.Setup.Addr, "error", err)
+	}
+}
+
+// forget deletes the record. A Delete that fails is carried on: what the record
+// describes is gone, and restore prunes it.
+func (s *session) forget() {
+	if err := s.cfg.Store.Delete(s.rec.AttachmentID); err != nil {
+		s.cfg.Metrics.storeErrors.Inc()
+		s.log.Warn("record is not deleted", "error", err)
+	}
+	s.rec.Lease, s.rec.Setup = dhcp4.Lease{}, Setup{}
+	s.machine = nil
+	s.show()
+}
+
+// end gives back all that the session holds and forgets it. What is in the way
+// is logged; an attachment always ends.
+func (s *session) end(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, releaseTime)
+	defer cancel()
+	w := s.newWire()
+	defer w.close()
+	if s.plan.Release && s.rec.Phase != Superseded {
+		s.giveBack(ctx, w)
+	}
+	s.unconfigure(ctx)
+	s.forget()
+}
+
+// supersede ends the session in favour of a newer sandbox of its pod, which has
+// taken over or given back its lease already. Its record stays, so that its DEL
+// is told from one of the new sandbox.
+func (s *session) supersede(ctx context.Context) {
+	s.unconfigure(ctx)
+	rec := s.rec
+	rec.Phase, rec.Lease, rec.Setup = Superseded, dhcp4.Lease{}, Setup{}
+	if err := s.put(rec); err != nil {
+		s.log.Warn("record of the older sandbox is not marked", "error", err)
+		s.rec = rec
+	}
+	s.machine = nil
+	s.show()
+}

@@ -133,6 +133,9 @@ func TestStore(t *testing.T) {
 	if err := errors.Join(s.Put(b), s.Put(a), s.Put(changed), s.Check(), s.Delete(engine.AttachmentID{ContainerID: "c", IfName: "net1"})); err != nil {
 		t.Fatal(err)
 	}
+	if left, err := os.ReadDir(s.dir); err != nil || len(left) != 2 {
+		t.Errorf("want two files, there are %v, %v", left, err)
+	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -1,15 +1,21 @@
 package server
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
 
@@ -80,6 +86,81 @@ func TestHugeRequest(t *testing.T) {
 	var e *types.Error
 	if !errors.As(err, &e) || e.Code != types.ErrDecodingFailure {
 		t.Errorf("error is %v, want a CNI error of code %d", err, types.ErrDecodingFailure)
+	}
+}
+
+// deadlineConn notes the read deadlines that it is given.
+type deadlineConn struct {
+	net.Conn
+	mu        sync.Mutex
+	deadlines []time.Time
+}
+
+func (c *deadlineConn) SetReadDeadline(t time.Time) error {
+	c.mu.Lock()
+	c.deadlines = append(c.deadlines, t)
+	c.mu.Unlock()
+	return c.Conn.SetReadDeadline(t)
+}
+
+// connections is a listener of what is in the channel.
+type connections chan net.Conn
+
+func (c connections) Accept() (net.Conn, error) {
+	if conn, ok := <-c; ok {
+		return conn, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (c connections) Close() error { close(c); return nil }
+func (connections) Addr() net.Addr { return &net.UnixAddr{} }
+
+// TestNoDeadlineOnWork: the time to read a request is bounded, the work is not.
+// The end of the caller is noticed by reading, so a deadline that stays would
+// cancel an ADD that takes longer.
+func TestNoDeadlineOnWork(t *testing.T) {
+	ours, theirs := net.Pipe()
+	defer ours.Close()
+	conn := &deadlineConn{Conn: theirs}
+	seenC := make(chan []time.Time, 1)
+	s := New(fake{attach: func(context.Context, api.Request) (api.Lease, error) {
+		conn.mu.Lock()
+		defer conn.mu.Unlock()
+		seenC <- slices.Clone(conn.deadlines)
+		return lease, nil
+	}}, slog.New(slog.DiscardHandler))
+	l := make(connections, 1)
+	l <- conn
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(ctx, l) }()
+
+	body, err := json.Marshal(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequest("PUT", "http://engine/v1/attachments/0a1b2c/net1", bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Close = true
+	if err := req.Write(ours); err != nil {
+		t.Fatal(err)
+	}
+	seen := <-seenC
+	if !slices.ContainsFunc(seen, func(t time.Time) bool { return !t.IsZero() }) {
+		t.Error("reading had no deadline")
+	}
+	if last := seen[len(seen)-1]; !last.IsZero() {
+		t.Errorf("the work has the deadline %v", last)
+	}
+	if _, err := http.ReadResponse(bufio.NewReader(ours), req); err != nil {
+		t.Error(err)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
 

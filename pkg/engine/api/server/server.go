@@ -33,7 +33,8 @@ const (
 	// maxBody bounds a request; the largest is a Sweep, some 90 bytes an
 	// attachment.
 	maxBody = 4 << 20
-	// readLimit is the time for header and body each. Both come in one write.
+	// readLimit is the time in which a request must have come, which is written
+	// at once. It does not bound the work.
 	readLimit = 10 * time.Second
 	// detachLimit bounds a Detach whose caller may have gone.
 	detachLimit = 30 * time.Second
@@ -79,11 +80,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.Serve
 // no longer than some 20 s, and returns nil. Any other end is an error.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	srv := &http.Server{
-		Handler:           s,
-		ReadHeaderTimeout: readLimit,
-		MaxHeaderBytes:    16 << 10,
-		BaseContext:       func(net.Listener) context.Context { return ctx },
-		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
+		Handler:        s,
+		ReadTimeout:    readLimit,
+		MaxHeaderBytes: 16 << 10,
+		BaseContext:    func(net.Listener) context.Context { return ctx },
+		ErrorLog:       slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 	}
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -152,12 +153,7 @@ func (s *Server) run(h handler, w http.ResponseWriter, r *http.Request) (status 
 // readBody reads the body to its end, which is also when net/http begins to
 // watch whether the caller is still there.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	// http.Server.ReadTimeout will not do: that watch reads too, and would end
-	// a request that takes longer. An error says that w is no real connection.
-	rc := http.NewResponseController(w)
-	_ = rc.SetReadDeadline(time.Now().Add(readLimit))
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	_ = rc.SetReadDeadline(time.Time{})
 	if err != nil {
 		return nil, badRequest(fmt.Errorf("read the request: %w", err))
 	}

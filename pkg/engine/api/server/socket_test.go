@@ -218,6 +218,15 @@ func TestListen(t *testing.T) {
 			}
 			return path
 		}, "no socket"},
+		{"bad socket of somebody else", func(t *testing.T, dir string) string {
+			path := filepath.Join(dir, "s")
+			l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { l.Close() })
+			return path
+		}, "wrong type for socket"},
 		{"bad link to elsewhere", func(t *testing.T, dir string) string {
 			path := filepath.Join(dir, "s")
 			if err := os.Symlink(dir, path); err != nil {
@@ -241,10 +250,14 @@ func TestListen(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			path := tt.path(t, t.TempDir())
+			_, existed := os.Lstat(path)
 			l, err := Listen(path, slog.New(slog.DiscardHandler))
 			if tt.want != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), path) {
 					t.Errorf("error is %v, want %s and %q in it", err, path, tt.want)
+				}
+				if _, gone := os.Lstat(path); existed == nil && gone != nil {
+					t.Errorf("what was there is not any more: %v", gone)
 				}
 				return
 			}

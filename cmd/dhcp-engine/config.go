@@ -27,46 +27,60 @@ const maxSocket = 107
 
 var errKubernetes = errors.New("this build works without Kubernetes only: say --no-kubernetes")
 
+// raw is a config as it was written.
+type raw struct {
+	stateDir, socket, metricsAddress *string
+	netnsRoots                       *[]string
+	logLevel, logFormat              *string
+	noKubernetes                     *string
+}
+
+func declare(getenv func(string) string) (*input, raw) {
+	in := newInput("run", getenv)
+	return in, raw{
+		stateDir:       in.text("state-dir", "/var/lib/dhcp-meta", "`folder` for what must survive a restart"),
+		socket:         in.text("socket", api.DefaultSocket, "`path` of the unix socket that the plugin talks to"),
+		metricsAddress: in.text("metrics-address", "off", "`host:port` for /metrics, /healthz and /readyz, or off"),
+		netnsRoots: in.list("netns-root", []string{"/run/netns", "/var/run/netns", "/proc"},
+			"`folder` below which network namespaces may lie; repeatable, in the variable separated by colons"),
+		logLevel:     in.text("log-level", "info", "`level`: debug, info, warn or error"),
+		logFormat:    in.text("log-format", "text", "`format`: text or json"),
+		noKubernetes: in.boolean("no-kubernetes", "do without the Kubernetes API; required in this release"),
+	}
+}
+
 // parseConfig makes a config of flags and environment: a flag wins over its
 // variable, a variable over the default, an empty variable is none. It touches
 // nothing; its error is a usageError with all problems, one a line, or the help.
 func parseConfig(args []string, getenv func(string) string) (config, error) {
-	in := newInput("run", getenv)
-	stateDir := in.text("state-dir", "/var/lib/dhcp-meta", "`folder` for what must survive a restart")
-	socket := in.text("socket", api.DefaultSocket, "`path` of the unix socket that the plugin talks to")
-	metrics := in.text("metrics-address", "off", "`host:port` for /metrics, /healthz and /readyz, or off")
-	roots := in.list("netns-root", []string{"/run/netns", "/var/run/netns", "/proc"},
-		"`folder` below which network namespaces may lie; repeatable, in the variable separated by colons")
-	level := in.text("log-level", "info", "debug, info, warn or error")
-	format := in.text("log-format", "text", "text or json")
-	noKubernetes := in.boolean("no-kubernetes", "do without the Kubernetes API; required in this release")
+	in, r := declare(getenv)
 	if err := in.parse(args); err != nil {
 		return config{}, err
 	}
 
-	cfg := config{stateDir: *stateDir, socket: *socket, netnsRoots: *roots, logFormat: *format}
+	cfg := config{stateDir: *r.stateDir, socket: *r.socket, netnsRoots: *r.netnsRoots, logFormat: *r.logFormat}
 	in.check("state-dir", absolute(cfg.stateDir))
 	in.check("socket", absolute(cfg.socket))
 	if len(cfg.socket) > maxSocket {
 		in.check("socket", fmt.Errorf("%q has %d bytes, a socket's path at most %d", cfg.socket, len(cfg.socket), maxSocket))
 	}
-	if *metrics != "off" {
-		cfg.metricsAddress = *metrics
-		in.check("metrics-address", hostPort(*metrics))
+	if *r.metricsAddress != "off" {
+		cfg.metricsAddress = *r.metricsAddress
+		in.check("metrics-address", hostPort(cfg.metricsAddress))
 	}
 	for _, root := range cfg.netnsRoots {
 		in.check("netns-root", absolute(root))
 	}
-	if !slices.Contains([]string{"debug", "info", "warn", "error"}, *level) {
-		in.check("log-level", fmt.Errorf("%q is none of debug, info, warn, error", *level))
-	} else if err := cfg.logLevel.UnmarshalText([]byte(*level)); err != nil {
+	if !slices.Contains([]string{"debug", "info", "warn", "error"}, *r.logLevel) {
+		in.check("log-level", fmt.Errorf("%q is none of debug, info, warn, error", *r.logLevel))
+	} else if err := cfg.logLevel.UnmarshalText([]byte(*r.logLevel)); err != nil {
 		in.check("log-level", err)
 	}
 	if cfg.logFormat != "text" && cfg.logFormat != "json" {
 		in.check("log-format", fmt.Errorf("%q is neither text nor json", cfg.logFormat))
 	}
-	if on, err := strconv.ParseBool(*noKubernetes); err != nil {
-		in.check("no-kubernetes", fmt.Errorf("%q is neither true nor false", *noKubernetes))
+	if on, err := strconv.ParseBool(*r.noKubernetes); err != nil {
+		in.check("no-kubernetes", fmt.Errorf("%q is neither true nor false", *r.noKubernetes))
 	} else if !on {
 		in.problems = append(in.problems, errKubernetes)
 	}

@@ -64,7 +64,7 @@ func (in *input) list(name string, value []string, help string) *[]string {
 func (in *input) boolean(name, help string) *string {
 	v := new(string)
 	*v = "false"
-	in.flags.BoolFunc(name, help, func(s string) error { *v = s; return nil })
+	in.flags.BoolFunc(name, help+"; default false", func(s string) error { *v = s; return nil })
 	in.env[name] = func(s string) { *v = s }
 	return v
 }

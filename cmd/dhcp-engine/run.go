@@ -44,7 +44,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	case "help", "-h", "-help", "--help":
 		_, err = io.WriteString(stdout, usage)
 	case "":
-		err = usageError{errors.New("no command\n\n" + usage)}
+		err = usageError{fmt.Errorf("no command\n\n%s", usage)}
 	default:
 		err = usageError{fmt.Errorf("unknown command %q\n\n%s", name, usage)}
 	}

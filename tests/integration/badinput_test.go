@@ -105,9 +105,8 @@ func TestSecondEngineOnTheSocket(t *testing.T) {
 	rig.StartDnsmasq(t, l.Server, rig.Pool(0, 0))
 	second := l.Node.Start(t, "second engine", exec.Command(rig.Program("dhcp-engine"),
 		"run", "--no-kubernetes", "--socket="+l.Engine.Socket, "--state-dir="+t.TempDir()))
-	<-second.Exited()
-	if second.ExitCode() <= 0 {
-		t.Errorf("the second engine ended with %d, want a failure", second.ExitCode())
+	if code := second.AwaitExit(t); code <= 0 {
+		t.Errorf("the second engine ended with %d, want a failure", code)
 	}
 	if second.Lines.Count(0, contains(l.Engine.Socket)) == 0 {
 		t.Errorf("the second engine does not name the socket: %q", second.Lines.Since(0))
@@ -118,67 +117,99 @@ func TestSecondEngineOnTheSocket(t *testing.T) {
 	l.Node.Del(t, call)
 }
 
+// labOnTmpfs is a lab whose engine keeps its state on a small filesystem of its own.
+// The engine does not run yet.
+func labOnTmpfs(t *testing.T) *lab {
+	t.Helper()
+	lan := rig.NewLAN(t)
+	l := &lab{&rig.Lab{LAN: lan, Engine: rig.NewEngine(t, lan.Node)}}
+	if err := os.MkdirAll(l.Engine.StateDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	command(t, "mount", "-t", "tmpfs", "-o", "size=256k,mode=0700", "tmpfs", l.Engine.StateDir)
+	t.Cleanup(func() { command(t, "umount", "--lazy", l.Engine.StateDir) })
+	return l
+}
+
 // When records cannot be written, nothing is begun: the error names the folder,
 // and what was there before stays as it was.
-func TestStateFolderCannotBeWritten(t *testing.T) {
+func TestStateFolderIsFull(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct {
-		name        string
-		spoil, heal func(t *testing.T, folder string)
-	}{
-		{"bad read-only",
-			func(t *testing.T, folder string) { command(t, "mount", "-o", "remount,ro", folder) },
-			func(t *testing.T, folder string) { command(t, "mount", "-o", "remount,rw", folder) }},
-		{"bad full", fill,
-			func(t *testing.T, folder string) {
-				if err := os.Remove(filepath.Join(folder, "filler")); err != nil {
-					t.Fatal(err)
-				}
-			}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			lan := rig.NewLAN(t)
-			l := &lab{&rig.Lab{LAN: lan, Engine: rig.NewEngine(t, lan.Node)}}
-			if err := os.MkdirAll(l.Engine.StateDir, 0o700); err != nil {
-				t.Fatal(err)
-			}
-			command(t, "mount", "-t", "tmpfs", "-o", "size=256k,mode=0700", "tmpfs", l.Engine.StateDir)
-			t.Cleanup(func() { command(t, "umount", "--lazy", l.Engine.StateDir) })
-			l.Engine.Start(t)
-			server := rig.StartDnsmasq(t, l.Server, rig.Pool(0, 0))
-			kept := newSandbox(t)
-			addr := leased(t, kept.mustAdd(t, l, kept.Call("net1", l.Macvlan(nil))))
-			recorder := rig.NewRecorder(t, []string{"macvlan"})
+	l := labOnTmpfs(t)
+	l.Engine.Start(t)
+	server := rig.StartDnsmasq(t, l.Server, rig.Pool(0, 0))
+	kept := newSandbox(t)
+	addr := leased(t, kept.mustAdd(t, l, kept.Call("net1", l.Macvlan(nil))))
+	recorder := rig.NewRecorder(t, []string{"macvlan"})
 
-			tt.spoil(t, l.Engine.StateDir)
-			mark := l.Capture.Len()
-			pod := newSandbox(t)
-			call := pod.Call("net1", l.Macvlan(nil))
-			call.Path = recorder.Folder
-			l.Node.Refuse(t, "ADD", call, 11, l.Engine.StateDir)
-			if err := l.Engine.Client().Ready(t.Context()); err == nil {
-				t.Error("the engine says that it is ready")
-			}
-			l.Node.Refuse(t, "STATUS", call, 50, l.Engine.StateDir)
-			if frames := l.Capture.Since(mark); len(frames) != 0 {
-				t.Errorf("DHCP was sent: %v", frames)
-			}
-			if calls := recorder.Calls(t, "ADD"); len(calls) != 0 {
-				t.Errorf("the delegate was called: %+v", calls)
-			}
-			if have := kept.Addresses(t, "net1"); len(have) != 1 || have[0].Addr != addr {
-				t.Errorf("the pod that was there carries %v, want %v", have, addr)
-			}
-
-			tt.heal(t, l.Engine.StateDir)
-			pod.mustAdd(t, l, call)
-			l.Node.Del(t, call)
-			l.Node.Del(t, kept.Call("net1", l.Macvlan(nil)))
-			server.AwaitHeld(t, "empty", rig.Nothing)
-			l.expectNothingLeft(t)
-		})
+	fill(t, l.Engine.StateDir)
+	mark := l.Capture.Len()
+	pod := newSandbox(t)
+	call := pod.Call("net1", l.Macvlan(nil))
+	call.Path = recorder.Folder
+	l.Node.Refuse(t, "ADD", call, 11, l.Engine.StateDir)
+	if err := l.Engine.Client().Ready(t.Context()); err == nil {
+		t.Error("the engine says that it is ready")
 	}
+	l.Node.Refuse(t, "STATUS", call, 50, l.Engine.StateDir)
+	if frames := l.Capture.Since(mark); len(frames) != 0 {
+		t.Errorf("DHCP was sent: %v", frames)
+	}
+	if calls := recorder.Calls(t, "ADD"); len(calls) != 0 {
+		t.Errorf("the delegate was called: %+v", calls)
+	}
+	if have := kept.Addresses(t, "net1"); len(have) != 1 || have[0].Addr != addr {
+		t.Errorf("the pod that was there carries %v, want %v", have, addr)
+	}
+	// What is there can still be given back.
+	l.Node.Del(t, kept.Call("net1", l.Macvlan(nil)))
+	server.AwaitHeld(t, "empty", rig.Nothing)
+
+	if err := os.Remove(filepath.Join(l.Engine.StateDir, "filler")); err != nil {
+		t.Fatal(err)
+	}
+	pod.mustAdd(t, l, call)
+	l.Node.Del(t, call)
+	server.AwaitHeld(t, "empty", rig.Nothing)
+	l.expectNothingLeft(t)
+}
+
+// An engine that finds its folder read-only keeps the leases that it can read of,
+// but takes on no new one, and says why it is not ready.
+func TestStateFolderIsReadOnly(t *testing.T) {
+	t.Parallel()
+	l := labOnTmpfs(t)
+	l.Engine.Start(t)
+	server := rig.StartDnsmasq(t, l.Server, rig.Pool(0, 0))
+	pod := newSandbox(t)
+	call := pod.Call("net1", l.Macvlan(nil))
+	addr := leased(t, pod.mustAdd(t, l, call))
+	l.Engine.Kill(t)
+
+	command(t, "mount", "-o", "remount,ro", l.Engine.StateDir)
+	l.Engine.Launch(t)
+	l.Engine.AwaitHealthy(t)
+	if err := l.Engine.Client().Ready(t.Context()); err == nil || !contains(l.Engine.StateDir)(err.Error()) {
+		t.Errorf("readiness: %v, want an error that names %s", err, l.Engine.StateDir)
+	}
+	if st := l.status(t, pod, "net1"); st.Address != addr.String() {
+		t.Errorf("the engine lists %+v, want %v", st, addr)
+	}
+	other := newSandbox(t)
+	l.Node.Refuse(t, "ADD", other.Call("net1", l.Macvlan(nil)), 11, l.Engine.StateDir)
+	if have := pod.Addresses(t, "net1"); len(have) != 1 || have[0].Addr != addr {
+		t.Errorf("the pod that was there carries %v, want %v", have, addr)
+	}
+
+	l.Engine.Kill(t)
+	command(t, "mount", "-o", "remount,rw", l.Engine.StateDir)
+	l.Engine.Start(t)
+	if st := l.status(t, pod, "net1"); st.Address != addr.String() {
+		t.Errorf("the engine lists %+v, want %v", st, addr)
+	}
+	l.Node.Del(t, call)
+	server.AwaitHeld(t, "empty", rig.Nothing)
+	l.expectNothingLeft(t)
 }
 
 // fill writes until there is no room left.

@@ -58,7 +58,7 @@ type killLane struct {
 
 func newKillLane(t *testing.T, rng *rand.Rand) *killLane {
 	l := newLab(t)
-	cfg := rig.Pool(seconds(2), seconds(60))
+	cfg := rig.Pool(seconds(3), seconds(60))
 	cfg.Last = netip.MustParseAddr("10.77.0.250")
 	return &killLane{lab: l, rng: rng, server: rig.StartDnsmasq(t, l.Server, cfg)}
 }

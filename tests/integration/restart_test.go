@@ -56,12 +56,12 @@ func TestB38RestartKeepsLeases(t *testing.T) {
 // INIT-REBOOT before it is renewed further.
 func TestRestartPastT1VerifiesTheLease(t *testing.T) {
 	onBothServers(t, func(t *testing.T, l *lab, start rig.StartFunc) {
-		server := start(t, l.Server, rig.Pool(seconds(2), seconds(60)))
+		server := start(t, l.Server, rig.Pool(seconds(3), seconds(60)))
 		pod := newSandbox(t)
 		addr := leased(t, pod.mustAdd(t, l, pod.Call("net1", l.Macvlan(nil)))).Addr()
 		mac := pod.HardwareAddr(t, "net1")
 		l.Engine.Kill(t)
-		awaitPast(t, l, seconds(3))
+		awaitPast(t, l, seconds(4))
 		mark := l.Capture.Len()
 		l.Engine.Start(t)
 		f, mark := l.Capture.Await(t, "a message of the client", mark, rig.Patience, rig.Frame.FromClient)
@@ -78,8 +78,9 @@ func TestRestartPastT1VerifiesTheLease(t *testing.T) {
 	})
 }
 
-// A record of a namespace that is gone, with another one at its path now, is
-// dropped: not a packet leaves the new namespace.
+// A record of a namespace that is gone, with another one at its path now, is not
+// taken for the new one: not a packet leaves the new namespace. The lease waits for
+// a new sandbox of the pod, or for the DEL.
 func TestRestartDoesNotAdoptANewNamespace(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -93,7 +94,10 @@ func TestRestartDoesNotAdoptANewNamespace(t *testing.T) {
 
 	mark := l.Capture.Len()
 	l.Engine.Start(t)
-	l.expectNothingLeft(t)
+	l.Engine.Lines.Await(t, "word of the gone interface", 0, rig.Patience, contains("interface is gone"))
+	if st := l.status(t, pod, "net1"); st.State != "ORPHANED" {
+		t.Errorf("the engine lists %+v, want ORPHANED", st)
+	}
 	if have := pod.Addresses(t, "net1"); len(have) != 0 {
 		t.Errorf("the new net1 carries %v", have)
 	}
@@ -103,6 +107,8 @@ func TestRestartDoesNotAdoptANewNamespace(t *testing.T) {
 			t.Errorf("sent from the new namespace: %v", f)
 		}
 	}
+	l.Node.Del(t, pod.Call("net1", l.Macvlan(nil)))
+	l.expectNothingLeft(t)
 }
 
 // A corrupt record costs its own lease, with a warning, and nothing else.

@@ -52,7 +52,7 @@ func TestCheckSeesWhatIsMissing(t *testing.T) {
 	o := pod.mustAdd(t, l, call)
 	l.Node.Check(t, call, o.Result)
 	pod.IP(t, "route", "del", "default")
-	l.Node.Refuse(t, "CHECK", call.WithPrev(t, o.Result), 999, "0.0.0.0/0")
+	l.Node.Refuse(t, "CHECK", call.WithPrev(t, o.Result), 999, "route default via 10.77.0.1")
 	pod.IP(t, "addr", "flush", "dev", "net1")
 	l.Node.Refuse(t, "CHECK", call.WithPrev(t, o.Result), 999, leased(t, o).Addr().String())
 }
@@ -153,6 +153,8 @@ func TestNewSandboxTakesTheLeaseOver(t *testing.T) {
 		old := newSandbox(t)
 		conf := l.Macvlan(object{"mac": "derive"})
 		first := leased(t, old.mustAdd(t, l, old.Call("net1", conf)))
+		// The node has thrown the sandbox away, and its DEL is late.
+		old.Delete(t)
 		next := newSandbox(t)
 		next.Pod, next.UID = old.Pod, old.UID
 		second := leased(t, next.mustAdd(t, l, next.Call("net1", conf)))
@@ -174,6 +176,27 @@ func TestNewSandboxTakesTheLeaseOver(t *testing.T) {
 		server.AwaitHeld(t, "empty", rig.Nothing)
 		l.expectNothingLeft(t)
 	})
+}
+
+// With a MAC of its own, a new sandbox is another client to the server. The pod
+// still holds one lease: that of the old sandbox is given back.
+func TestNewSandboxWithAnotherMAC(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	server := rig.StartDnsmasq(t, l.Server, rig.Pool(0, 0))
+	conf := l.Macvlan(nil)
+	old, next := newSandbox(t), newSandbox(t)
+	old.mustAdd(t, l, old.Call("net1", conf))
+	next.Pod, next.UID = old.Pod, old.UID
+	addr := leased(t, next.mustAdd(t, l, next.Call("net1", conf)))
+	server.AwaitHeld(t, "one lease for the pod", rig.Holds(next.HardwareAddr(t, "net1"), addr.Addr()))
+	if have := old.Addresses(t, "net1"); len(have) != 0 {
+		t.Errorf("the old sandbox still carries %v", have)
+	}
+	l.Node.Del(t, old.Call("net1", conf))
+	l.Node.Del(t, next.Call("net1", conf))
+	server.AwaitHeld(t, "empty", rig.Nothing)
+	l.expectNothingLeft(t)
 }
 
 // must executes a verb that must succeed.

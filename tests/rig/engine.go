@@ -75,6 +75,17 @@ func (e *Engine) Launch(t testing.TB) {
 // AwaitReady waits until /readyz says yes.
 func (e *Engine) AwaitReady(t testing.TB) {
 	t.Helper()
+	e.await(t, "ready", e.Client().Ready)
+}
+
+// AwaitHealthy waits until the engine answers at all.
+func (e *Engine) AwaitHealthy(t testing.TB) {
+	t.Helper()
+	e.await(t, "healthy", e.Client().Healthy)
+}
+
+func (e *Engine) await(t testing.TB, what string, probe func(context.Context) error) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	defer cancel()
 	// Readiness has no event to wait for from outside; the kubelet's probe asks
@@ -82,16 +93,16 @@ func (e *Engine) AwaitReady(t testing.TB) {
 	again := time.NewTicker(5 * time.Millisecond)
 	defer again.Stop()
 	for {
-		err := e.Client().Ready(ctx)
+		err := probe(ctx)
 		if err == nil {
 			return
 		}
 		select {
 		case <-again.C:
 		case <-e.Exited():
-			t.Fatalf("dhcp-engine ended before it was ready:\n%s", list(e.Lines.Since(0)))
+			t.Fatalf("dhcp-engine ended before it was %s:\n%s", what, list(e.Lines.Since(0)))
 		case <-ctx.Done():
-			t.Fatalf("dhcp-engine is not ready: %v\n%s", err, list(e.Lines.Since(0)))
+			t.Fatalf("dhcp-engine is not %s: %v\n%s", what, err, list(e.Lines.Since(0)))
 		}
 	}
 }

@@ -103,8 +103,17 @@ func (p *Process) end(t testing.TB, sig os.Signal) {
 // Exited is closed when the process has ended.
 func (p *Process) Exited() <-chan struct{} { return p.exited }
 
-// ExitCode is the exit status of an ended process; -1 when a signal ended it.
-func (p *Process) ExitCode() int { return p.cmd.ProcessState.ExitCode() }
+// AwaitExit waits until the process ends by itself, and returns its exit status;
+// -1 when a signal ended it.
+func (p *Process) AwaitExit(t testing.TB) int {
+	t.Helper()
+	select {
+	case <-p.exited:
+	case <-time.After(Patience):
+		t.Fatalf("%s is still there after %v; it said:\n%s", p.Name, Patience, list(p.Lines.Since(0)))
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
 
 func tail[E any](items []E, n int) []E {
 	if len(items) > n {

@@ -24,7 +24,7 @@ type ServerConfig struct {
 	First, Last netip.Addr
 	// Lifetime, T1 and T2 of a lease in whole seconds. A Lifetime of 0 is an
 	// infinite lease; a T1 of 0 leaves both timers to the client. dnsmasq lends
-	// nothing below two minutes.
+	// nothing below two minutes, and takes no T1 below three seconds.
 	Lifetime, T1, T2 time.Duration
 	// LeaseFile is kept over a restart of the server; empty: a new one.
 	LeaseFile string

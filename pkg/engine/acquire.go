@@ -85,22 +85,6 @@ func (s *session) acquireOn(ctx context.Context, w *wire, prior *Record, older [
 	return s.exchange(ctx, w, start)
 }
 
-// inherit takes over what an older sandbox of the pod held. Where the server
-// takes both for one client, the lease is claimed, to be confirmed by
-// INIT-REBOOT; otherwise it is given back first, so that the pod never holds two.
-func (s *session) inherit(ctx context.Context, w *wire, prior Record) (*dhcp4.Lease, error) {
-	if !prior.Lease.Addr.IsValid() {
-		return nil, nil
-	}
-	if !s.knownAs(prior) {
-		s.log.Info("lease of the older sandbox is given back: it was held under another identity",
-			"address", prior.Lease.Addr.Addr(), "older", prior.ContainerID)
-		s.release(ctx, w, prior)
-		return nil, context.Cause(ctx)
-	}
-	return &prior.Lease, s.claim(prior.Lease)
-}
-
 // claim makes durable that a lease was asked for.
 func (s *session) claim(l dhcp4.Lease) error {
 	rec := s.rec

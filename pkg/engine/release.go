@@ -88,18 +88,3 @@ func (s *session) end(ctx context.Context) {
 	s.unconfigure(ctx)
 	s.forget()
 }
-
-// supersede ends the session in favour of a newer sandbox of its pod, which has
-// taken over or given back its lease already. Its record stays, so that its DEL
-// is told from one of the new sandbox.
-func (s *session) supersede(ctx context.Context) {
-	s.unconfigure(ctx)
-	rec := s.rec
-	rec.Phase, rec.Lease, rec.Setup = Superseded, dhcp4.Lease{}, Setup{}
-	if err := s.put(rec); err != nil {
-		s.log.Warn("record of the older sandbox is not marked", "error", err)
-		s.rec = rec
-	}
-	s.machine = nil
-	s.show()
-}

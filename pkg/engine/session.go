@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"bytes"
 	"fmt"
 	"log/slog"
 	"net"
@@ -131,16 +130,6 @@ func (s *session) newMachine() *dhcp4.Machine {
 		MTU:          s.link.MTU,
 		Rand:         s.cfg.Rand(),
 	})
-}
-
-// knownAs tells whether a server takes this session's client for the one of
-// rec: by option 61 where it is sent, otherwise by hardware address (RFC 2131,
-// 4.2).
-func (s *session) knownAs(rec Record) bool {
-	if len(s.rec.ClientID) > 0 || len(rec.ClientID) > 0 {
-		return bytes.Equal(s.rec.ClientID, rec.ClientID)
-	}
-	return bytes.Equal(s.rec.HardwareAddr, rec.HardwareAddr)
 }
 
 // newWire returns the way to the session's interface; nothing is open yet.

@@ -125,52 +125,6 @@ func (e *Engine) establish(ctx context.Context, s *session, prior *Record) (api.
 	return answer(s.look()), nil
 }
 
-// retire stops a session that stands in the way of a new one with the same id:
-// its namespace is another one now, or it has lost its lease. What it still
-// holds goes to the new session.
-func (e *Engine) retire(old *session) *Record {
-	old.keeper.stop()
-	old.keeper = nil
-	e.remove(old)
-	rec := old.rec
-	return &rec
-}
-
-// older takes the turns of the earlier sessions of the same pod, network and
-// interface: sandboxes that the runtime has given up. An ADD that still runs
-// there is ended. free gives the turns back.
-func (e *Engine) older(ctx context.Context, s *session) (older []*session, free func(), err error) {
-	var turns []func()
-	free = func() {
-		for _, done := range turns {
-			done()
-		}
-	}
-	for _, o := range e.all() {
-		if !o.sameClient(s) || o.seq >= s.seq || o.look().phase == Superseded {
-			continue
-		}
-		e.turns.interrupt(o.att.AttachmentID, fmt.Errorf("canceled: sandbox %s of the pod takes its place", s.att.ContainerID))
-		_, done, err := e.turns.take(ctx, o.att.AttachmentID)
-		if err != nil {
-			free()
-			return nil, nil, fmt.Errorf("wait for the older sandbox %s: %w", o.att.ContainerID, err)
-		}
-		turns = append(turns, done)
-		if e.session(o.att.AttachmentID) == o {
-			older = append(older, o)
-		}
-	}
-	return older, free, nil
-}
-
-// sameClient tells whether two sessions serve the same interface and network of
-// the same pod.
-func (s *session) sameClient(o *session) bool {
-	a, b := s.att, o.att
-	return a.Pod.UID != "" && a.Pod == b.Pod && a.Network == b.Network && a.IfName == b.IfName
-}
-
 // Check compares the interface with the lease; it changes and acquires nothing.
 func (e *Engine) Check(ctx context.Context, r api.Request) (api.Lease, error) {
 	if err := e.awaitRestored(ctx); err != nil {

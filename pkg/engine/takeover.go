@@ -1,0 +1,96 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	"github.com/dhcp-meta/dhcp-meta/pkg/engine/dhcp4"
+)
+
+// retire stops a session that stands in the way of a new one with the same id:
+// its namespace is another one now, or it has lost its lease. What it still
+// holds goes to the new session.
+func (e *Engine) retire(old *session) *Record {
+	old.keeper.stop()
+	old.keeper = nil
+	e.remove(old)
+	rec := old.rec
+	return &rec
+}
+
+// older takes the turns of the earlier sessions of the same pod, network and
+// interface: sandboxes that the runtime has given up. An ADD that still runs
+// there is ended. free gives the turns back.
+func (e *Engine) older(ctx context.Context, s *session) (older []*session, free func(), err error) {
+	var turns []func()
+	free = func() {
+		for _, done := range turns {
+			done()
+		}
+	}
+	for _, o := range e.all() {
+		if !o.sameClient(s) || o.seq >= s.seq || o.look().phase == Superseded {
+			continue
+		}
+		e.turns.interrupt(o.att.AttachmentID, fmt.Errorf("canceled: sandbox %s of the pod takes its place", s.att.ContainerID))
+		_, done, err := e.turns.take(ctx, o.att.AttachmentID)
+		if err != nil {
+			free()
+			return nil, nil, fmt.Errorf("wait for the older sandbox %s: %w", o.att.ContainerID, err)
+		}
+		turns = append(turns, done)
+		if e.session(o.att.AttachmentID) == o {
+			older = append(older, o)
+		}
+	}
+	return older, free, nil
+}
+
+// sameClient tells whether two sessions serve the same interface and network of
+// the same pod.
+func (s *session) sameClient(o *session) bool {
+	a, b := s.att, o.att
+	return a.Pod.UID != "" && a.Pod == b.Pod && a.Network == b.Network && a.IfName == b.IfName
+}
+
+// inherit takes over what an older sandbox of the pod held. Where the server
+// takes both for one client, the lease is claimed, to be confirmed by
+// INIT-REBOOT; otherwise it is given back first, so that the pod never holds two.
+func (s *session) inherit(ctx context.Context, w *wire, prior Record) (*dhcp4.Lease, error) {
+	if !prior.Lease.Addr.IsValid() {
+		return nil, nil
+	}
+	if !s.knownAs(prior) {
+		s.log.Info("lease of the older sandbox is given back: it was held under another identity",
+			"address", prior.Lease.Addr.Addr(), "older", prior.ContainerID)
+		s.release(ctx, w, prior)
+		return nil, context.Cause(ctx)
+	}
+	return &prior.Lease, s.claim(prior.Lease)
+}
+
+// supersede ends the session in favour of a newer sandbox of its pod, which has
+// taken over or given back its lease already. Its record stays, so that its DEL
+// is told from one of the new sandbox.
+func (s *session) supersede(ctx context.Context) {
+	s.unconfigure(ctx)
+	rec := s.rec
+	rec.Phase, rec.Lease, rec.Setup = Superseded, dhcp4.Lease{}, Setup{}
+	if err := s.put(rec); err != nil {
+		s.log.Warn("record of the older sandbox is not marked", "error", err)
+		s.rec = rec
+	}
+	s.machine = nil
+	s.show()
+}
+
+// knownAs tells whether a server takes this session's client for the one of
+// rec: by option 61 where it is sent, otherwise by hardware address (RFC 2131,
+// 4.2).
+func (s *session) knownAs(rec Record) bool {
+	if len(s.rec.ClientID) > 0 || len(rec.ClientID) > 0 {
+		return bytes.Equal(s.rec.ClientID, rec.ClientID)
+	}
+	return bytes.Equal(s.rec.HardwareAddr, rec.HardwareAddr)
+}

@@ -19,6 +19,12 @@ type Config struct {
 	Store Store
 	// Workloads tells what a pod is; nil: everything is a container.
 	Workloads Workloads
+	// ExchangesPerNetwork bounds the questions of one network that wait for their
+	// answers at one time; at least 1.
+	ExchangesPerNetwork int
+	// StartupSpread is the time over which the exchanges of leases that are past
+	// their T1 spread after a start; 0: none.
+	StartupSpread time.Duration
 	// Now is the boot clock: time.Unix(0, CLOCK_BOOTTIME). Leases are counted on
 	// it, so that neither a step of the wall clock nor a restart of the engine
 	// moves their end. BootID names the boot in which it counts.
@@ -43,6 +49,7 @@ func (c *Config) timer(at time.Time) *time.Timer {
 type Engine struct {
 	cfg   Config
 	turns turns
+	gates gates
 
 	keepC     chan keeping
 	restoredC chan struct{} // closed when the records are loaded
@@ -57,6 +64,7 @@ type Engine struct {
 func New(cfg Config) *Engine {
 	e := &Engine{
 		cfg:       cfg,
+		gates:     gates{width: cfg.ExchangesPerNetwork},
 		keepC:     make(chan keeping),
 		restoredC: make(chan struct{}),
 		stoppedC:  make(chan struct{}),
@@ -167,6 +175,7 @@ func (e *Engine) newSession(rec Record) *session {
 			"pod", rec.Pod.Namespace+"/"+rec.Pod.Name),
 		att:   rec.Attachment,
 		rec:   rec,
+		gates: &e.gates,
 		goneC: make(chan struct{}, 1),
 	}
 	e.mu.Lock()

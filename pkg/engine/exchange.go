@@ -15,7 +15,9 @@ import (
 // exchange gives the machine ev and runs it until it is BOUND. An error is the
 // end of ctx, an interface that is gone, or a record that could not be written.
 func (s *session) exchange(ctx context.Context, w *wire, ev dhcp4.Event) error {
+	defer s.leave()
 	for {
+		s.leave() // what was asked is answered, or given up
 		for _, a := range s.machine.Step(s.cfg.Now(), ev) {
 			if err := s.perform(ctx, w, a); err != nil {
 				return err
@@ -102,7 +104,10 @@ func (s *session) perform(ctx context.Context, w *wire, a dhcp4.Action) error {
 // send puts a message on the wire. A message that could not be sent is no error
 // of the exchange: to the machine it is as good as lost, and it sends again.
 func (s *session) send(ctx context.Context, w *wire, a dhcp4.Send) error {
-	err := w.send(ctx, a)
+	err := s.pass(ctx)
+	if err == nil {
+		err = w.send(ctx, a)
+	}
 	switch {
 	case err == nil:
 		s.count(a.Msg.MessageType())

@@ -40,6 +40,7 @@ func TestRestartPastT1AsksByInitReboot(t *testing.T) {
 		w.since()
 		time.Sleep(40 * time.Minute)
 		w.start()
+		time.Sleep(time.Second) // the startup spread
 		synctest.Wait()
 		wantNotes(t, w, "configure 10.77.0.50/24", "REQUEST to all", "put leased 10.77.0.50/24", "configure 10.77.0.50/24")
 	})

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"math/rand/v2"
+	"time"
 
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/dhcp4"
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/network"
@@ -45,6 +47,9 @@ func (e *Engine) restore(ctx context.Context) ([]*session, error) {
 		if s.rec.Phase != Superseded {
 			keep = append(keep, s)
 		}
+	}
+	for _, s := range keep {
+		s.spread = min(e.cfg.StartupSpread, time.Duration(len(keep))*spreadEach)
 	}
 	return keep, nil
 }
@@ -130,12 +135,36 @@ func (s *session) resume(ctx context.Context) (dhcp4.Event, error) {
 	s.machine = s.newMachine()
 	switch {
 	case s.rec.Phase == Leased:
+		if t1 := s.rec.Lease.RenewAt(); !t1.IsZero() && !s.cfg.Now().Before(t1) {
+			return dhcp4.Resume{Lease: s.rec.Lease}, s.waitSpread(ctx)
+		}
 		return dhcp4.Resume{Lease: s.rec.Lease}, nil
 	case s.rec.Lease.Addr.IsValid():
 		held := s.rec.Lease
 		return dhcp4.Start{Previous: &held}, nil
 	default:
 		return dhcp4.Start{}, nil
+	}
+}
+
+// spreadEach is the part of the startup spread that a session adds: a few leases
+// need not wait for each other.
+const spreadEach = 50 * time.Millisecond
+
+// waitSpread waits a random part of the startup spread, but leaves the lease half
+// of the time that it still has.
+func (s *session) waitSpread(ctx context.Context) error {
+	most := min(s.spread, lifetimeAt(s.rec.Lease, s.cfg.Now())/2)
+	if most <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(rand.N(most))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 

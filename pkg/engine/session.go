@@ -6,6 +6,7 @@ import (
 	"net"
 	"reflect"
 	"sync"
+	"time"
 
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/dhcp4"
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/network"
@@ -28,6 +29,9 @@ type session struct {
 	link     Link
 	machine  *dhcp4.Machine
 	tally    tally
+	spread   time.Duration // over which a restored session may wait before it sends
+	gates    *gates
+	passed   chan struct{} // the gate in which the session has a place; nil: none
 
 	// goneC says that the namespace may have ended; at most one such word waits.
 	goneC chan struct{}

@@ -121,6 +121,7 @@ func (w *world) since() []string {
 func (w *world) start() (e *Engine, stop func()) {
 	e = New(Config{
 		Links: links{w}, Store: disk{w}, Workloads: workloads{w}, Now: time.Now, BootID: w.bootID,
+		ExchangesPerNetwork: 16, StartupSpread: 10 * time.Second,
 		Rand:    func() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) },
 		Log:     slog.New(slog.NewTextHandler(w.t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Metrics: NewMetrics(nil),

@@ -72,15 +72,15 @@ func (s *session) acquireOn(ctx context.Context, w *wire, prior *Record, older [
 		return err
 	}
 	start := dhcp4.Start{}
+	sent := true
 	if prior != nil {
-		lease, err := s.inherit(ctx, w, *prior)
-		if err != nil {
+		var err error
+		if start.Previous, sent, err = s.inherit(ctx, w, *prior); err != nil {
 			return err
 		}
-		start.Previous = lease
 	}
 	for _, o := range older {
-		o.supersede(ctx)
+		o.supersede(ctx, sent)
 	}
 	return s.exchange(ctx, w, start)
 }
@@ -92,7 +92,12 @@ func (s *session) claim(l dhcp4.Lease) error {
 	if rec.Phase != Seeking {
 		rec.Phase = Claimed
 	}
-	return s.put(rec)
+	if err := s.put(rec); err != nil {
+		return err
+	}
+	s.show()
+	s.engine.revoke(s, l.Addr.Addr())
+	return nil
 }
 
 // tally counts what an attempt has sent and seen, for its error.

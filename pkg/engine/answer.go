@@ -54,6 +54,8 @@ func (s *session) status(v view) api.Status {
 		st.State = "SUPERSEDED"
 	case Orphaned:
 		st.State = "ORPHANED"
+	case Releasing:
+		st.State = "RELEASING"
 	}
 	if l := v.lease; l.Addr.IsValid() {
 		st.Address, st.Server = l.Addr.String(), l.Server.String()

@@ -97,7 +97,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	watchC := make(chan error, 1)
 	wg.Go(func() { watchC <- e.cfg.Links.Watch(ctx, e.ended) })
 	for _, s := range restored {
-		s.keeper = e.startKeeper(ctx, &wg, s)
+		s.keeper.Store(e.startKeeper(ctx, &wg, s))
 	}
 	close(e.restoredC)
 	for {
@@ -116,11 +116,11 @@ func (e *Engine) Run(ctx context.Context) error {
 }
 
 func (e *Engine) startKeeper(ctx context.Context, wg *sync.WaitGroup, s *session) *keeper {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
 	k := &keeper{cancel: cancel, doneC: make(chan struct{})}
 	wg.Go(func() {
 		defer close(k.doneC)
-		defer cancel()
+		defer cancel(nil)
 		if s.keep(ctx) {
 			e.remove(s)
 		}
@@ -136,11 +136,21 @@ func (e *Engine) keep(s *session) error {
 	readyC := make(chan *keeper, 1)
 	select {
 	case e.keepC <- keeping{s, readyC}:
-		s.keeper = <-readyC
+		s.keeper.Store(<-readyC)
 		return nil
 	case <-e.stoppedC:
 		return errStopping
 	}
+}
+
+// letGo takes the session out of the table, or hands it to a keeper when a
+// RELEASE of it waits in the outbox.
+func (e *Engine) letGo(s *session) error {
+	if s.look().phase == Releasing {
+		return e.keep(s)
+	}
+	e.remove(s)
+	return nil
 }
 
 // ended is told that a namespace has ended.
@@ -170,12 +180,12 @@ func (e *Engine) awaitRestored(ctx context.Context) error {
 // newSession makes a session for rec and puts it into the table.
 func (e *Engine) newSession(rec Record) *session {
 	s := &session{
-		cfg: &e.cfg,
+		engine: e,
+		cfg:    &e.cfg,
 		log: e.cfg.Log.With("attachment", rec.AttachmentID.String(), "network", rec.Network,
 			"pod", rec.Pod.Namespace+"/"+rec.Pod.Name),
 		att:   rec.Attachment,
 		rec:   rec,
-		gates: &e.gates,
 		goneC: make(chan struct{}, 1),
 	}
 	e.mu.Lock()

@@ -327,8 +327,14 @@ func TestB32ReleaseThatCannotBeSent(t *testing.T) {
 				if took := time.Since(begin); took > 2*time.Second {
 					t.Errorf("Detach took %s", took)
 				}
-				if len(w.records) > 0 || w.spaces["c1"].setup.Addr.IsValid() {
-					t.Errorf("left: %v, %v", w.records, w.spaces["c1"].setup)
+				if a := w.spaces["c1"].setup.Addr; a.IsValid() {
+					t.Errorf("net1 still carries %s", a)
+				}
+				w.remove("c1") // as the wrapped plugin's DEL does
+				time.Sleep(firstDelivery + time.Second)
+				synctest.Wait()
+				if len(w.records) > 0 {
+					t.Errorf("left: %v", w.records)
 				}
 			})
 		})

@@ -41,7 +41,7 @@ func (s *session) pass(ctx context.Context) error {
 	if s.passed != nil {
 		return nil
 	}
-	gate := s.gates.of(s.att.Network)
+	gate := s.engine.gates.of(s.att.Network)
 	select {
 	case gate <- struct{}{}:
 		s.passed = gate

@@ -15,25 +15,32 @@ const retryAfter = 10 * time.Second
 
 // keeper is the goroutine that keeps a session's lease.
 type keeper struct {
-	cancel context.CancelFunc
+	cancel context.CancelCauseFunc
 	doneC  chan struct{}
 }
 
-// stop ends the keeper and waits for it; from then on the caller runs the
-// session. A nil keeper has ended already.
-func (k *keeper) stop() {
+// revoke ends the keeper with a cause of its own and waits for it. A nil keeper
+// has ended already.
+func (k *keeper) revoke(cause error) {
 	if k == nil {
 		return
 	}
-	k.cancel()
+	k.cancel(cause)
 	<-k.doneC
 }
+
+// stop ends the keeper; from then on the caller, whose turn it is, runs the
+// session.
+func (s *session) stop() { s.keeper.Swap(nil).revoke(nil) }
 
 // keep keeps the lease until ctx ends or the attachment is over; it then returns
 // true. A session from the store first finds out what has become of its interface.
 func (s *session) keep(ctx context.Context) (over bool) {
 	var ev dhcp4.Event
 	var err error
+	if s.rec.Phase == Releasing {
+		return s.deliver(ctx)
+	}
 	if s.machine == nil {
 		ev, err = s.resume(ctx)
 	}
@@ -45,7 +52,7 @@ func (s *session) keep(ctx context.Context) (over bool) {
 		case ctx.Err() != nil:
 			return false
 		case errors.Is(err, errEnded):
-			return true
+			return s.rec.Phase != Releasing || s.deliver(ctx)
 		case errors.Is(err, ErrGone):
 			return s.orphan(ctx)
 		case err != nil:

@@ -62,6 +62,9 @@ const (
 	// Orphaned: the interface is gone but no DEL came. Lease is what a later
 	// sandbox of the same pod may take over.
 	Orphaned Phase = "orphaned"
+	// Releasing: the attachment has ended, and the DHCPRELEASE for Lease waits to
+	// be sent.
+	Releasing Phase = "releasing"
 	// Superseded: a newer sandbox of the pod has taken the attachment's place.
 	// Nothing is left of it but the record.
 	Superseded Phase = "superseded"

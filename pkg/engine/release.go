@@ -23,22 +23,31 @@ func releaseFor(rec Record) dhcp4.Send {
 func (s *session) undo(ctx context.Context, w *wire) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTime)
 	defer cancel()
-	s.giveBack(ctx, w)
+	sent := s.giveBack(ctx, w)
 	s.unconfigure(ctx)
+	s.bury(ctx, sent)
+}
+
+// bury is the end of a session from whose interface all has been taken: its
+// record goes, or waits in the outbox.
+func (s *session) bury(ctx context.Context, sent bool) {
+	if !sent && s.post(ctx) {
+		return
+	}
 	s.forget()
 }
 
-// giveBack sends the DHCPRELEASE for what the session's record holds, if it
-// holds anything.
-func (s *session) giveBack(ctx context.Context, w *wire) {
-	if s.rec.Lease.Addr.IsValid() && !s.rec.Lease.Expired(s.cfg.Now()) {
-		s.release(ctx, w, s.rec)
+// giveBack sends the DHCPRELEASE for what the session's record holds. It is
+// false when there is one that could not be sent.
+func (s *session) giveBack(ctx context.Context, w *wire) (sent bool) {
+	if !s.rec.Lease.Addr.IsValid() || s.rec.Lease.Expired(s.cfg.Now()) {
+		return true
 	}
+	return s.release(ctx, w, s.rec)
 }
 
-// release sends the DHCPRELEASE for what rec holds. What cannot be sent is
-// logged: the lease then lasts at the server until it expires.
-func (s *session) release(ctx context.Context, w *wire, rec Record) {
+// release sends the DHCPRELEASE for what rec holds.
+func (s *session) release(ctx context.Context, w *wire, rec Record) (sent bool) {
 	err := w.openNow(ctx)
 	if err == nil {
 		err = w.send(ctx, releaseFor(rec))
@@ -46,11 +55,12 @@ func (s *session) release(ctx context.Context, w *wire, rec Record) {
 	log := s.log.With("address", rec.Lease.Addr.Addr(), "server", rec.Lease.Server)
 	if err != nil {
 		s.cfg.Metrics.released.WithLabelValues("unsent").Inc()
-		log.Warn("lease is not given back, it stays at the server until it expires", "error", err)
-		return
+		log.Warn("release is not sent", "error", err)
+		return false
 	}
 	s.cfg.Metrics.released.WithLabelValues("sent").Inc()
 	log.Info("lease given back")
+	return true
 }
 
 // unconfigure takes off the interface what the record lists.
@@ -70,21 +80,22 @@ func (s *session) forget() {
 		s.cfg.Metrics.storeErrors.Inc()
 		s.log.Warn("record is not deleted", "error", err)
 	}
-	s.rec.Lease, s.rec.Setup = dhcp4.Lease{}, Setup{}
+	s.rec.Phase, s.rec.Lease, s.rec.Setup = "", dhcp4.Lease{}, Setup{}
 	s.machine = nil
 	s.show()
 }
 
-// end gives back all that the session holds and forgets it. What is in the way
-// is logged; an attachment always ends.
+// end gives back all that the session holds and forgets it; a RELEASE that could
+// not be sent waits in the outbox. An attachment always ends.
 func (s *session) end(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, releaseTime)
 	defer cancel()
 	w := s.newWire()
 	defer w.close()
+	sent := true
 	if s.plan.Release && s.rec.Phase != Superseded {
-		s.giveBack(ctx, w)
+		sent = s.giveBack(ctx, w)
 	}
 	s.unconfigure(ctx)
-	s.forget()
+	s.bury(ctx, sent)
 }

@@ -40,7 +40,7 @@ func (e *Engine) restore(ctx context.Context) ([]*session, error) {
 			continue
 		}
 		if s.rec.Phase == Superseded && s.rec.Setup.Addr.IsValid() {
-			s.supersede(ctx)
+			s.supersede(ctx, true)
 		}
 		s.showRestored()
 		e.cfg.Metrics.restored.WithLabelValues(string(s.rec.Phase)).Inc()

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"reflect"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/dhcp4"
@@ -15,8 +17,9 @@ import (
 // session is the life of an attachment inside the engine. One goroutine at a
 // time runs it: a verb of the API, or the goroutine that keeps its lease.
 type session struct {
-	cfg *Config
-	log *slog.Logger
+	engine *Engine
+	cfg    *Config // the engine's
+	log    *slog.Logger
 	// att never changes, nor does seq, which orders the sessions of one pod: a
 	// later one supersedes an earlier one.
 	att Attachment
@@ -30,15 +33,14 @@ type session struct {
 	machine  *dhcp4.Machine
 	tally    tally
 	spread   time.Duration // over which a restored session may wait before it sends
-	gates    *gates
 	passed   chan struct{} // the gate in which the session has a place; nil: none
 
 	// goneC says that the namespace may have ended; at most one such word waits.
 	goneC chan struct{}
 
 	// keeper is the goroutine that keeps the lease; nil while there is none. It
-	// is used under the attachment's turn.
-	keeper *keeper
+	// is set and stopped under the attachment's turn.
+	keeper atomic.Pointer[keeper]
 
 	mu   sync.Mutex
 	seen view
@@ -49,6 +51,7 @@ type view struct {
 	phase   Phase
 	state   dhcp4.State
 	lease   dhcp4.Lease // zero while there is none to use
+	held    netip.Addr  // what a server may hold for the client, also without a lease
 	setup   Setup
 	lastErr string
 
@@ -65,7 +68,7 @@ func (s *session) look() view {
 
 // show makes the session's state visible to others.
 func (s *session) show() {
-	v := view{phase: s.rec.Phase, setup: s.rec.Setup, state: dhcp4.Stopped,
+	v := view{phase: s.rec.Phase, setup: s.rec.Setup, state: dhcp4.Stopped, held: s.rec.Lease.Addr.Addr(),
 		hardwareAddr: s.rec.HardwareAddr, clientID: s.rec.ClientID}
 	if s.machine != nil {
 		v.state = s.machine.State()
@@ -113,6 +116,8 @@ func (s *session) identify() error {
 		return err
 	}
 	s.rec.HardwareAddr, s.rec.ClientID = s.link.HardwareAddr, id
+	s.show()
+	s.engine.revoke(s, netip.Addr{})
 	return nil
 }
 

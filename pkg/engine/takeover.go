@@ -3,6 +3,7 @@ package engine
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/dhcp4"
@@ -12,8 +13,7 @@ import (
 // its namespace is another one now, or it has lost its lease. What it still
 // holds goes to the new session.
 func (e *Engine) retire(old *session) *Record {
-	old.keeper.stop()
-	old.keeper = nil
+	old.stop()
 	e.remove(old)
 	rec := old.rec
 	return &rec
@@ -47,6 +47,22 @@ func (e *Engine) older(ctx context.Context, s *session) (older []*session, free 
 	return older, free, nil
 }
 
+// goOn lets the sessions go on that older has stopped: as they were, when the new
+// sandbox did not come so far as to take their place.
+func (e *Engine) goOn(older []*session) error {
+	var errs []error
+	for _, o := range older {
+		switch o.rec.Phase {
+		case Superseded:
+		case "":
+			e.remove(o)
+		default:
+			errs = append(errs, e.keep(o))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // sameClient tells whether two sessions serve the same interface and network of
 // the same pod.
 func (s *session) sameClient(o *session) bool {
@@ -57,24 +73,32 @@ func (s *session) sameClient(o *session) bool {
 // inherit takes over what an older sandbox of the pod held. Where the server
 // takes both for one client, the lease is claimed, to be confirmed by
 // INIT-REBOOT; otherwise it is given back first, so that the pod never holds two.
-func (s *session) inherit(ctx context.Context, w *wire, prior Record) (*dhcp4.Lease, error) {
+func (s *session) inherit(ctx context.Context, w *wire, prior Record) (_ *dhcp4.Lease, sent bool, _ error) {
 	if !prior.Lease.Addr.IsValid() {
-		return nil, nil
+		return nil, true, nil
 	}
 	if !s.knownAs(prior) {
 		s.log.Info("lease of the older sandbox is given back: it was held under another identity",
 			"address", prior.Lease.Addr.Addr(), "older", prior.ContainerID)
-		s.release(ctx, w, prior)
-		return nil, context.Cause(ctx)
+		sent = s.release(ctx, w, prior)
+		return nil, sent, context.Cause(ctx)
 	}
-	return &prior.Lease, s.claim(prior.Lease)
+	return &prior.Lease, true, s.claim(prior.Lease)
 }
 
 // supersede ends the session in favour of a newer sandbox of its pod, which has
-// taken over or given back its lease already. Its record stays, so that its DEL
-// is told from one of the new sandbox.
-func (s *session) supersede(ctx context.Context) {
+// taken over its lease or, when sent, given it back. Its record stays, so that its
+// DEL is told from one of the new sandbox; where the lease could not be given back
+// it waits in the outbox instead.
+func (s *session) supersede(ctx context.Context, sent bool) {
 	s.unconfigure(ctx)
+	switch {
+	case !sent && (s.rec.Phase == Releasing || s.post(ctx)):
+		return
+	case s.rec.Phase == Releasing: // its DEL has come before
+		s.forget()
+		return
+	}
 	rec := s.rec
 	rec.Phase, rec.Lease, rec.Setup = Superseded, dhcp4.Lease{}, Setup{}
 	if err := s.put(rec); err != nil {

@@ -84,7 +84,7 @@ func (e *Engine) attach(ctx context.Context, r api.Request, start time.Time) (ap
 	s.settings, s.link = settings, link
 	lease, err := e.establish(ctx, s, prior)
 	if err != nil {
-		e.remove(s)
+		err = errors.Join(err, e.letGo(s))
 		return api.Lease{}, api.WithCode(api.CodeTryAgain, s.explain(err, e.cfg.Now().Sub(start)))
 	}
 	return lease, nil
@@ -102,18 +102,15 @@ func (e *Engine) establish(ctx context.Context, s *session, prior *Record) (api.
 	}
 	defer free()
 	for _, o := range older {
-		o.keeper.stop()
-		o.keeper = nil
+		o.stop()
 		if held := o.rec; held.Lease.Addr.IsValid() {
 			prior = &held
 		}
 	}
 	if err := s.acquire(ctx, prior, older); err != nil {
-		for _, o := range older {
-			if o.rec.Phase != Superseded { // it had not come to that: it goes on
-				err = errors.Join(err, e.keep(o))
-			}
-		}
+		return api.Lease{}, errors.Join(err, e.goOn(older))
+	}
+	if err := e.goOn(older); err != nil {
 		return api.Lease{}, err
 	}
 	if s.plan.Keep {
@@ -176,11 +173,12 @@ func (e *Engine) Detach(ctx context.Context, id api.AttachmentID) error {
 	if s == nil {
 		return nil
 	}
-	s.keeper.stop()
-	s.keeper = nil
+	if s.look().phase == Releasing {
+		return nil // its DEL has come before
+	}
+	s.stop()
 	s.end(ctx)
-	e.remove(s)
-	return nil
+	return e.letGo(s)
 }
 
 // sweepers is how many attachments a Sweep ends at once.

@@ -57,6 +57,36 @@ func (s Settings) ClientIdentifier(id Identity) ([]byte, error) {
 	return append([]byte{clientIDOther}, text...), nil
 }
 
+// CheckSharedMAC tells whether these settings work on an interface that shares
+// its MAC with others, as those of ipvlan on one master do. A server that goes by
+// the MAC takes all of them for one client and gives them one address, so the
+// identifier must tell pods apart, and no MAC can be derived: the kernel refuses
+// to set one. The error is a Problems that names each key and what to use.
+//
+// On such an interface the client must set the BROADCAST flag besides, whatever
+// Broadcast says: a unicast answer goes to the MAC of all of them and to an
+// address that none has yet, so the kernel gives it to nobody.
+func (s Settings) CheckSharedMAC() error {
+	const use = `use "duid", or a template that tells pods apart such as "{namespace}/{pod}/{interface}"`
+	var p Problems
+	switch s.ClientID {
+	case ClientIDDUID:
+	case ClientIDMAC, ClientIDNone:
+		p = append(p, fmt.Sprintf("dhcp.clientID: %q makes all interfaces with this MAC one client; %s", s.ClientID, use))
+	default:
+		if !tellsPodsApart(s.ClientID) {
+			p = append(p, fmt.Sprintf("dhcp.clientID: template %q can give several pods with this MAC one identifier; %s", s.ClientID, use))
+		}
+	}
+	if s.DeriveMAC {
+		p = append(p, `dhcp.mac: "derive" is impossible on an interface that shares its MAC with others; use "keep"`)
+	}
+	if p == nil {
+		return nil
+	}
+	return p
+}
+
 // duid is the identifier of RFC 4361: the IAID tells the interfaces of a pod
 // apart, the DUID stays with the pod's name, whichever sandbox or node it is
 // in. The 16 octets are laid out as a UUID of version 8 (RFC 9562, 5.8).

@@ -78,6 +78,45 @@ func text(err error) string {
 	return err.Error()
 }
 
+// All interfaces of ipvlan on one master have its MAC.
+func TestCheckSharedMAC(t *testing.T) {
+	const use = `; use "duid", or a template that tells pods apart such as "{namespace}/{pod}/{interface}"`
+	derive := `dhcp.mac: "derive" is impossible on an interface that shares its MAC with others; use "keep"`
+	tests := []struct {
+		name string
+		raw  string
+		want Problems
+	}{
+		{"OK duid", `{"clientID":"duid"}`, nil},
+		{"OK template of the pod", `{"clientID":"{namespace}/{pod}/{interface}"}`, nil},
+		{"OK template of the UID", `{"clientID":"x-{uid}"}`, nil},
+		{"OK template of the sandbox", `{"clientID":"{container}"}`, nil},
+		{"bad default", `{}`, Problems{`dhcp.clientID: "mac" makes all interfaces with this MAC one client` + use}},
+		{"bad none", `{"clientID":"none"}`, Problems{`dhcp.clientID: "none" makes all interfaces with this MAC one client` + use}},
+		{
+			"bad template that two pods share", `{"clientID":"{network}/{interface}/{mac}/{namespace}"}`,
+			Problems{`dhcp.clientID: template "{network}/{interface}/{mac}/{namespace}" can give several pods with this MAC one identifier` + use},
+		},
+		{"bad derived MAC", `{"clientID":"duid","mac":"derive"}`, Problems{derive}},
+		{"bad both", `{"mac":"derive"}`, Problems{`dhcp.clientID: "mac" makes all interfaces with this MAC one client` + use, derive}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s, err := Parse([]byte(tt.raw))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got Problems
+			if err := s.CheckSharedMAC(); err != nil && !errors.As(err, &got) {
+				t.Fatalf("error is %v, want Problems", err)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("problems (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 // The IAID tells interfaces apart and leaves the DUID alone (RFC 4361, 6.1);
 // sandbox, UID and MAC are in neither.
 func TestDUIDFollowsThePod(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/hex"
 	"encoding/json"
-	"net/netip"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -66,8 +65,18 @@ func (d *decoder) keys(s *Settings) map[string]field {
 		"options":      func(path string, v json.RawMessage) { d.options(path, v, &s.Options) },
 		"defaultRoute": func(path string, v json.RawMessage) { d.choice(path, v, "never", "always", &s.DefaultRoute) },
 		"routeMetric":  func(path string, v json.RawMessage) { d.metric(path, v, &s.RouteMetric) },
+		"routes":       func(path string, v json.RawMessage) { d.routes(path, v, &s.Routes) },
 		"servers":      func(path string, v json.RawMessage) { d.servers(path, v, &s.Servers) },
+		"denyServers":  func(path string, v json.RawMessage) { d.servers(path, v, &s.DenyServers) },
 		"broadcast":    func(path string, v json.RawMessage) { d.bool(path, v, &s.Broadcast) },
+		"rapidCommit":  func(path string, v json.RawMessage) { d.bool(path, v, &s.RapidCommit) },
+		"conflictDetection": func(path string, v json.RawMessage) {
+			word(d, path, v, &s.ConflictDetection, ConflictDetectionOff, ConflictDetectionFast, ConflictDetectionFull)
+		},
+		"defend": func(path string, v json.RawMessage) { d.bool(path, v, &s.Defend) },
+		"onChange": func(path string, v json.RawMessage) {
+			word(d, path, v, &s.OnChange, OnChangeApply, OnChangeKeep)
+		},
 	}
 }
 
@@ -77,6 +86,15 @@ func (d *decoder) contradictions(s Settings) {
 	if d.fqdn != "" && s.Hostname != "" {
 		d.problem(d.fqdn, `%d (client FQDN) takes the place of the host name: set hostname to ""`, optionFQDN)
 	}
+	if s.Defend && s.ConflictDetection == ConflictDetectionOff {
+		d.problem("dhcp.defend", `needs conflictDetection "fast" or "full": an address that was never probed cannot be defended`)
+	}
+	for _, a := range s.DenyServers {
+		if slices.Contains(s.Servers, a) {
+			d.problem("dhcp.denyServers", "%s is in servers too", a)
+		}
+	}
+	d.contradictingRoutes(s)
 }
 
 func (d *decoder) socket(path string, raw json.RawMessage, into *string) {
@@ -131,6 +149,19 @@ func (d *decoder) choice(path string, raw json.RawMessage, no, yes string, into 
 		return
 	}
 	*into = s == yes
+}
+
+// word sets into to the value when it is one of words.
+func word[T ~string](d *decoder, path string, raw json.RawMessage, into *T, words ...T) {
+	s, ok := d.string(path, raw)
+	if !ok {
+		return
+	}
+	if !slices.Contains(words, T(s)) {
+		d.problem(path, "%q is none of %q", s, words)
+		return
+	}
+	*into = T(s)
 }
 
 func (d *decoder) clientID(path string, raw json.RawMessage, into *string) {
@@ -281,7 +312,7 @@ func ownedBy(code uint8) string {
 	case 50, 51, 52, 53, 56, 57, 58, 59:
 		return "the client sets it"
 	case 80:
-		return "rapid commit is not spoken"
+		return "use rapidCommit"
 	case 82:
 		return "relay agents set it (RFC 3046)"
 	}
@@ -311,26 +342,4 @@ func (d *decoder) metric(path string, raw json.RawMessage, into *int) {
 		return
 	}
 	*into = int(n)
-}
-
-func (d *decoder) servers(path string, raw json.RawMessage, into *[]netip.Addr) {
-	var servers []netip.Addr
-	d.array(path, raw, func(path string, raw json.RawMessage) {
-		s, ok := d.string(path, raw)
-		if !ok {
-			return
-		}
-		a, err := netip.ParseAddr(s)
-		switch {
-		case err != nil || !a.Is4():
-			d.problem(path, "%q is no IPv4 address", s)
-		case a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() || a.As4()[0] >= 240:
-			d.problem(path, "%s cannot be the address of a server", a)
-		case slices.Contains(servers, a):
-			d.problem(path, "%s is there twice", a)
-		default:
-			servers = append(servers, a)
-		}
-	})
-	*into = servers
 }

@@ -20,6 +20,14 @@ func with(change func(*Settings)) Settings {
 	return s
 }
 
+func prefixes(texts ...string) []netip.Prefix {
+	var out []netip.Prefix
+	for _, s := range texts {
+		out = append(out, netip.MustParsePrefix(s))
+	}
+	return out
+}
+
 func TestParse(t *testing.T) {
 	tests := []struct {
 		name string
@@ -35,17 +43,42 @@ func TestParse(t *testing.T) {
 			`{"socket":"/run/other//engine.sock","stateDir":"/srv/dhcp/","timeout":"1m30s","mac":"derive",
 			  "clientID":"{namespace}/{pod}","hostname":"{pod}-{interface}","vendorClass":"dhcp-meta",
 			  "request":[43,66],"options":[{"code":77,"value":"pods"},{"code":43,"value":"hex:0A0b"}],
-			  "defaultRoute":"always","routeMetric":1024,"servers":["10.77.0.1","10.77.0.2"],"broadcast":true}`,
+			  "defaultRoute":"always","routeMetric":1024,"servers":["10.77.0.1","10.77.0.2"],"broadcast":true,
+			  "denyServers":["10.77.0.9"],"routes":{"allow":["10.0.0.0/8"],"deny":["10.1.0.0/16","10.2.3.4/32"]},
+			  "rapidCommit":true,"conflictDetection":"full","defend":true,"onChange":"keep-and-report"}`,
 			Settings{
 				Socket: "/run/other/engine.sock", StateDir: "/srv/dhcp", Timeout: 90 * time.Second, DeriveMAC: true,
 				ClientID: "{namespace}/{pod}", Hostname: "{pod}-{interface}", VendorClass: "dhcp-meta",
 				Request:      []uint8{43, 66},
 				Options:      []Option{{77, []byte("pods")}, {43, []byte{0x0a, 0x0b}}},
 				DefaultRoute: true, RouteMetric: 1024, Broadcast: true,
-				Servers: []netip.Addr{netip.MustParseAddr("10.77.0.1"), netip.MustParseAddr("10.77.0.2")},
+				Servers:     []netip.Addr{netip.MustParseAddr("10.77.0.1"), netip.MustParseAddr("10.77.0.2")},
+				DenyServers: []netip.Addr{netip.MustParseAddr("10.77.0.9")},
+				Routes:      Routes{Allow: prefixes("10.0.0.0/8"), Deny: prefixes("10.1.0.0/16", "10.2.3.4/32")},
+				RapidCommit: true, ConflictDetection: ConflictDetectionFull, Defend: true, OnChange: OnChangeKeep,
 			},
 		},
-		{"OK keep and never are the defaults in words", `{"mac":"keep","defaultRoute":"never","clientID":"mac"}`, defaults()},
+		{
+			"OK the defaults in words",
+			`{"mac":"keep","defaultRoute":"never","clientID":"mac","conflictDetection":"fast","defend":false,"onChange":"apply",
+			  "rapidCommit":false,"servers":[],"denyServers":[],"routes":{"allow":[],"deny":[]}}`, defaults(),
+		},
+		{"OK no conflict detection", `{"conflictDetection":"off"}`, with(func(s *Settings) { s.ConflictDetection = ConflictDetectionOff })},
+		{"OK defence after a fast probe", `{"defend":true}`, with(func(s *Settings) { s.Defend = true })},
+		{"OK no routes at all", `{"routes":{"deny":["0.0.0.0/0"]}}`, with(func(s *Settings) { s.Routes.Deny = prefixes("0.0.0.0/0") })},
+		{
+			"OK all routes, and the metadata service", `{"routes":{"allow":["0.0.0.0/0","169.254.169.254/32"]}}`,
+			with(func(s *Settings) { s.Routes.Allow = prefixes("0.0.0.0/0", "169.254.169.254/32") }),
+		},
+		{
+			"OK a hole in what is allowed, beside a default route", `{"defaultRoute":"always","routes":{"allow":["10.0.0.0/8"],"deny":["10.1.0.0/16","11.0.0.0/8"]}}`,
+			with(func(s *Settings) {
+				s.DefaultRoute = true
+				s.Routes = Routes{Allow: prefixes("10.0.0.0/8"), Deny: prefixes("10.1.0.0/16", "11.0.0.0/8")}
+			}),
+		},
+		{"OK routes of null", `{"routes":null}`, defaults()},
+		{"OK routes of nothing", `{"routes":{"deny":null}}`, defaults()},
 		{"OK no client identifier", `{"clientID":"none"}`, with(func(s *Settings) { s.ClientID = ClientIDNone })},
 		{"OK duid", `{"clientID":"duid"}`, with(func(s *Settings) { s.ClientID = ClientIDDUID })},
 		{"OK no host name", `{"hostname":""}`, with(func(s *Settings) { s.Hostname = "" })},
@@ -72,7 +105,7 @@ func TestParse(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(tt.want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmpopts.EquateEmpty()); diff != "" {
+			if diff := cmp.Diff(tt.want, got, cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}), cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("settings (-want +got):\n%s", diff)
 			}
 		})
@@ -143,6 +176,54 @@ func TestParseProblems(t *testing.T) {
 		{"bad server multicast", `{"servers":["224.0.0.1"]}`, Problems{"dhcp.servers[0]: 224.0.0.1 cannot be the address of a server"}},
 		{"bad server broadcast", `{"servers":["255.255.255.255"]}`, Problems{"dhcp.servers[0]: 255.255.255.255 cannot be the address of a server"}},
 		{"bad server twice", `{"servers":["10.0.0.1","10.0.0.1"]}`, Problems{"dhcp.servers[1]: 10.0.0.1 is there twice"}},
+		{"bad denied server", `{"denyServers":["10.0.0.300"]}`, Problems{`dhcp.denyServers[0]: "10.0.0.300" is no IPv4 address`}},
+		{
+			"bad servers that are denied", `{"servers":["10.0.0.1","10.0.0.2","10.0.0.3"],"denyServers":["10.0.0.3","10.0.0.9","10.0.0.1"]}`,
+			Problems{"dhcp.denyServers: 10.0.0.1 is in servers too", "dhcp.denyServers: 10.0.0.3 is in servers too"},
+		},
+		{"bad conflict detection", `{"conflictDetection":"on"}`, Problems{`dhcp.conflictDetection: "on" is none of ["off" "fast" "full"]`}},
+		{"bad conflict detection of a truth", `{"conflictDetection":false}`, Problems{"dhcp.conflictDetection: is true or false, not a string"}},
+		{
+			"bad defence of what was never probed", `{"conflictDetection":"off","defend":true}`,
+			Problems{`dhcp.defend: needs conflictDetection "fast" or "full": an address that was never probed cannot be defended`},
+		},
+		{"bad policy of change", `{"onChange":"Apply"}`, Problems{`dhcp.onChange: "Apply" is none of ["apply" "keep-and-report"]`}},
+		{"bad rapid commit", `{"rapidCommit":"yes"}`, Problems{"dhcp.rapidCommit: is a string, not true or false"}},
+		{"bad rapid commit as option", `{"options":[{"code":80,"value":"a"}]}`, Problems{"dhcp.options[0].code: 80 is not free: use rapidCommit"}},
+		{"bad routes is a list", `{"routes":["10.0.0.0/8"]}`, Problems{"dhcp.routes: is a list, not an object"}},
+		{"bad key of routes", `{"routes":{"Allow":[]}}`, Problems{"dhcp.routes.Allow: unknown key"}},
+		{"bad key of routes twice", `{"routes":{"deny":[],"deny":[]}}`, Problems{"dhcp.routes.deny: is there twice"}},
+		{
+			"bad prefixes", `{"routes":{"allow":["10.0.0.1/8","10.0.0.1","::/0","10.0.0.0/33",8,"10.0.0.0/8","10.0.0.0/8"]}}`,
+			Problems{
+				"dhcp.routes.allow[0]: 10.0.0.1/8 has bits behind its mask; is 10.0.0.0/8 meant?",
+				`dhcp.routes.allow[1]: "10.0.0.1" is no IPv4 prefix; write "10.9.0.0/16"`,
+				`dhcp.routes.allow[2]: "::/0" is no IPv4 prefix; write "10.9.0.0/16"`,
+				`dhcp.routes.allow[3]: "10.0.0.0/33" is no IPv4 prefix; write "10.9.0.0/16"`,
+				"dhcp.routes.allow[4]: is a number, not a string",
+				"dhcp.routes.allow[6]: 10.0.0.0/8 is there twice",
+			},
+		},
+		{
+			"bad allowed route that is denied", `{"routes":{"allow":["10.1.0.0/16","10.0.0.0/8"],"deny":["10.0.0.0/8"]}}`,
+			Problems{
+				"dhcp.routes.allow: 10.0.0.0/8 lies inside 10.0.0.0/8 of deny: nothing of it would be allowed",
+				"dhcp.routes.allow: 10.1.0.0/16 lies inside 10.0.0.0/8 of deny: nothing of it would be allowed",
+			},
+		},
+		{
+			"bad default route that is denied", `{"defaultRoute":"always","routes":{"deny":["128.0.0.0/1","10.0.0.0/8"]}}`,
+			Problems{`dhcp.routes.deny: 128.0.0.0/1 denies a default route, and defaultRoute is "always"`},
+		},
+		{
+			"bad allowed routes that nobody installs", `{"routes":{"allow":["127.0.0.0/8","239.1.0.0/16","0.0.0.0/8","255.255.255.255/32"]}}`,
+			Problems{
+				"dhcp.routes.allow: 0.0.0.0/8 lies inside 0.0.0.0/8, to which no route is ever installed",
+				"dhcp.routes.allow: 127.0.0.0/8 lies inside 127.0.0.0/8, to which no route is ever installed",
+				"dhcp.routes.allow: 239.1.0.0/16 lies inside 224.0.0.0/4, to which no route is ever installed",
+				"dhcp.routes.allow: 255.255.255.255/32 lies inside 240.0.0.0/4, to which no route is ever installed",
+			},
+		},
 		{"bad server with a mask", `{"servers":["10.0.0.1/24"]}`, Problems{`dhcp.servers[0]: "10.0.0.1/24" is no IPv4 address`}},
 	}
 	for _, tt := range tests {
@@ -189,6 +270,8 @@ func FuzzParse(f *testing.F) {
 		``, `null`, `{}`, `{"timeout":"30s","mac":"derive"}`, `{"clientID":"{pod}"}`, `{"hostname":"{pod}.{namespace}"}`,
 		`{"request":[1,1e1,255],"options":[{"code":43,"value":"hex:0A"}]}`, `{"servers":["10.0.0.1"]}`,
 		`{"routeMetric":1e308}`, `{"a":{"a":[`, `{"mac":"keep","mac":"keep"}`,
+		`{"routes":{"allow":["10.0.0.0/8"],"deny":["10.1.0.0/16"]},"denyServers":["10.0.0.9"]}`,
+		`{"conflictDetection":"full","defend":true,"onChange":"keep-and-report","rapidCommit":true}`,
 	} {
 		f.Add([]byte(seed))
 	}
@@ -207,6 +290,14 @@ func FuzzParse(f *testing.F) {
 				t.Fatalf("error %#v is no sorted list of problems", err)
 			}
 			return
+		}
+		if s.ConflictDetection == "" || s.OnChange == "" || s.Defend && s.ConflictDetection == ConflictDetectionOff {
+			t.Fatalf("policies: %+v", s)
+		}
+		for _, p := range slices.Concat(s.Routes.Allow, s.Routes.Deny) {
+			if !p.Addr().Is4() || p != p.Masked() {
+				t.Fatalf("prefix %s", p)
+			}
 		}
 		if s.Timeout != 0 && (s.Timeout < MinTimeout || s.Timeout > MaxTimeout) || s.RouteMetric < 0 {
 			t.Fatalf("out of range: %+v", s)

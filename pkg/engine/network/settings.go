@@ -34,6 +34,34 @@ const (
 	ClientIDDUID = "duid"
 )
 
+// ConflictDetection is how the engine finds out that somebody else uses an
+// address (RFC 5227) before it is put on the interface.
+type ConflictDetection string
+
+// The ways of conflict detection.
+const (
+	// ConflictDetectionOff asks nobody.
+	ConflictDetectionOff ConflictDetection = "off"
+	// ConflictDetectionFast sends one probe and waits for a moment only, since a
+	// pod waits for its ADD.
+	ConflictDetectionFast ConflictDetection = "fast"
+	// ConflictDetectionFull probes as often and as long as RFC 5227, 2.1.1 says.
+	ConflictDetectionFull ConflictDetection = "full"
+)
+
+// OnChange is what happens when a lease in use comes back with other contents:
+// another address, mask, route, DNS server or MTU.
+type OnChange string
+
+// The policies for a lease that has changed.
+const (
+	// OnChangeApply gives the interface what the server says now.
+	OnChangeApply OnChange = "apply"
+	// OnChangeKeep leaves the interface as it was at ADD as long as the address
+	// is ours, and reports the difference.
+	OnChangeKeep OnChange = "keep-and-report"
+)
+
 // The range of timeout. CNI runtimes end a plugin after 120 s, and the plugin
 // itself after 110 s, to have time to undo.
 const (
@@ -66,10 +94,32 @@ type Settings struct {
 	DefaultRoute bool
 	// RouteMetric is the metric of all routes of the lease.
 	RouteMetric int
+	// Routes narrows which routes of a lease are installed.
+	Routes Routes
 	// Servers are the server identifiers that may be listened to; empty: all.
-	Servers []netip.Addr
-	// Broadcast asks servers to answer by broadcast.
+	// DenyServers are those that may not; none is in both.
+	Servers, DenyServers []netip.Addr
+	// Broadcast asks servers to answer by broadcast. On an interface that shares
+	// its MAC it must be asked for whatever stands here: see CheckSharedMAC.
 	Broadcast bool
+	// RapidCommit asks servers for an address in two messages (RFC 4039).
+	RapidCommit bool
+	// ConflictDetection is never empty after Parse.
+	ConflictDetection ConflictDetection
+	// Defend goes on looking for conflicts while the address is in use (RFC 5227,
+	// 2.4), which holds a socket. It is false where ConflictDetection is off.
+	Defend bool
+	// OnChange is never empty after Parse.
+	OnChange OnChange
+}
+
+// Routes are prefixes of IPv4 without host bits. Neither has a say in whether a
+// default route is installed, which is DefaultRoute's alone.
+type Routes struct {
+	// Allow: when not empty, only routes that lie inside one of them.
+	Allow []netip.Prefix
+	// Deny: no route that shares an address with one of them.
+	Deny []netip.Prefix
 }
 
 // Option is a DHCP option to send.
@@ -94,5 +144,8 @@ func defaults() Settings {
 		StateDir: DefaultStateDir,
 		ClientID: ClientIDMAC,
 		Hostname: DefaultHostname,
+
+		ConflictDetection: ConflictDetectionFast,
+		OnChange:          OnChangeApply,
 	}
 }

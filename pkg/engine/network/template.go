@@ -73,6 +73,15 @@ func hasPlaceholder(parts []part) bool {
 	return slices.ContainsFunc(parts, func(p part) bool { return p.placeholder })
 }
 
+// tellsPodsApart tells whether the template has another value for each pod. A
+// template that cannot be parsed does not.
+func tellsPodsApart(template string) bool {
+	parts, err := parseTemplate(template)
+	return err == nil && slices.ContainsFunc(parts, func(p part) bool {
+		return p.placeholder && (p.text == "pod" || p.text == "uid" || p.text == "container")
+	})
+}
+
 // expand fills a template in. A placeholder without a value is an error, since
 // two clients could become one by it.
 func expand(template string, id Identity) (string, error) {

@@ -147,12 +147,13 @@ func (k *killLane) expectSame(t *testing.T, round int, pod *sandbox) {
 	if st := k.status(t, pod, "net1"); st.Address != have[0].Addr.String() {
 		t.Errorf("round %d: the engine lists %q, net1 carries %v", round, st.Address, have[0].Addr)
 	}
-	mac := pod.HardwareAddr(t, "net1").String()
-	if !slices.ContainsFunc(k.server.Held(t), func(h rig.Held) bool {
-		return h.MAC == mac && h.Addr == have[0].Addr.Addr()
-	}) {
-		t.Errorf("round %d: the server does not hold %v for %s", round, have[0].Addr, mac)
-	}
+	mac := pod.HardwareAddr(t, "net1")
+	what := fmt.Sprintf("%v for %s in round %d", have[0].Addr, mac, round)
+	k.server.AwaitHeld(t, what, func(held []rig.Held) bool {
+		return slices.ContainsFunc(held, func(h rig.Held) bool {
+			return rig.Holds(mac, have[0].Addr.Addr())([]rig.Held{h})
+		})
+	})
 }
 
 func (k *killLane) finish(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -70,6 +71,16 @@ func (e *Engine) Launch(t testing.TB) {
 		e.past = append(e.past, e.Lines.Since(0)...)
 	}
 	e.Process = e.node.Start(t, "dhcp-engine", exec.Command(Program("dhcp-engine"), args...))
+	life := e.Process
+	t.Cleanup(func() {
+		life.Kill(t)
+		for _, line := range life.Lines.Since(0) {
+			if strings.Contains(line, "DATA RACE") || strings.HasPrefix(line, "panic:") || strings.HasPrefix(line, "fatal error:") {
+				t.Errorf("dhcp-engine: %s:\n%s", line, list(life.Lines.Since(0)))
+				return
+			}
+		}
+	})
 }
 
 // AwaitReady waits until /readyz says yes.

@@ -17,7 +17,7 @@ const (
 	envPlugins = "DHCP_META_PLUGINS"
 	// envRequireRoot turns the skip of a test that needs root into a failure.
 	envRequireRoot = "DHCP_META_REQUIRE_ROOT"
-	// envRace builds the two programs with the race detector.
+	// envRace builds dhcp-engine with the race detector.
 	envRace = "DHCP_META_RACE"
 )
 
@@ -79,16 +79,22 @@ func prepare(folder string) error {
 }
 
 func build(root, folder string) error {
-	args := []string{"build", "-trimpath", "-o", folder + "/"}
-	cgo := "CGO_ENABLED=0"
+	engine, env := []string{"-trimpath"}, "CGO_ENABLED=0"
 	if os.Getenv(envRace) != "" {
-		args, cgo = append(args, "-race"), "CGO_ENABLED=1"
+		engine, env = append(engine, "-race"), "CGO_ENABLED=1"
 	}
-	cmd := exec.Command("go", append(args, "./cmd/...")...)
+	if err := goBuild(root, folder, "CGO_ENABLED=0", "./cmd/dhcp-meta", "-trimpath"); err != nil {
+		return err
+	}
+	return goBuild(root, folder, env, "./cmd/dhcp-engine", engine...)
+}
+
+func goBuild(root, folder, env, program string, flags ...string) error {
+	cmd := exec.Command("go", append(append([]string{"build", "-o", folder + "/"}, flags...), program)...)
 	cmd.Dir = root
-	cmd.Env = append(os.Environ(), cgo)
+	cmd.Env = append(os.Environ(), env)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the programs: %w\n%s", err, out)
+		return fmt.Errorf("build %s: %w\n%s", program, err, out)
 	}
 	return nil
 }

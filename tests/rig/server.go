@@ -111,7 +111,12 @@ func AwaitFile(ctx context.Context, path string, wait time.Duration) error {
 	})
 }
 
-// awaitFolder asks ok now and at every change in a folder, until it says yes.
+// settle is how long a server's lease table must stay as it is to count: dnsmasq
+// empties its file for a moment whenever it writes it anew.
+const settle = 50 * time.Millisecond
+
+// awaitFolder asks ok now and at every change in a folder, until it says yes and
+// still says so when nothing has changed for the time of settle.
 func awaitFolder(ctx context.Context, folder string, wait time.Duration, ok func() bool) error {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -123,16 +128,23 @@ func awaitFolder(ctx context.Context, folder string, wait time.Duration, ok func
 	}
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	for !ok() {
+	for {
+		var settled <-chan time.Time
+		if ok() {
+			settled = time.After(settle)
+		}
 		select {
 		case <-w.Events:
+		case <-settled:
+			if ok() {
+				return nil
+			}
 		case err := <-w.Errors:
 			return fmt.Errorf("watch %s: %w", folder, err)
 		case <-ctx.Done():
 			return fmt.Errorf("after %v: %w", wait, ctx.Err())
 		}
 	}
-	return nil
 }
 
 // sortHeld brings a table into the order of its addresses.

@@ -13,12 +13,16 @@ import (
 	"time"
 )
 
-// Config is what an engine is made of. All fields but Workloads are needed.
+// Config is what an engine is made of. What may be missing says so.
 type Config struct {
 	Links Links
 	Store Store
 	// Workloads tells what a pod is; nil: everything is a container.
 	Workloads Workloads
+	// Publisher and Reporter make leases and what happens to them known; nil:
+	// nobody is told.
+	Publisher Publisher
+	Reporter  Reporter
 	// ExchangesPerNetwork bounds the questions of one network that wait for their
 	// answers at one time; at least 1.
 	ExchangesPerNetwork int

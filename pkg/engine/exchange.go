@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
-	"time"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
 
@@ -128,79 +126,6 @@ func (s *session) count(t dhcpv4.MessageType) {
 	case dhcpv4.MessageTypeRequest:
 		s.tally.requests++
 	}
-}
-
-// use makes a lease the interface's: persisted first, then configured.
-func (s *session) use(ctx context.Context, u dhcp4.Use) error {
-	for _, r := range u.Remarks {
-		s.log.Warn("part of the lease is left out", "remark", r, "server", u.Lease.Server)
-	}
-	have, old := s.rec.Setup, s.rec.Lease
-	fresh := s.rec.Phase != Leased
-	rec := s.rec
-	rec.Phase, rec.Lease = Leased, u.Lease
-	if s.plan.Configure {
-		rec.Setup = setupFor(s.settings, u.Lease, s.linkMTU())
-	}
-	s.wellAgain()
-	if err := s.putChanged(rec); err != nil {
-		// A renewal that changes nothing needs no new record to be undone: the
-		// old one only knows an earlier end.
-		if fresh || !reflect.DeepEqual(have, rec.Setup) {
-			return err
-		}
-		s.trouble("renewed lease is not persisted", err)
-		s.rec.Lease = u.Lease
-	}
-	if s.plan.Configure {
-		err := s.cfg.Links.Configure(ctx, s.rec.Target(), have, s.rec.Setup, lifetimeAt(u.Lease, s.cfg.Now()))
-		switch {
-		case err == nil:
-		case fresh, errors.Is(err, ErrGone), context.Cause(ctx) != nil:
-			return fmt.Errorf("configure %s: %w", u.Lease.Addr, err)
-		default: // the address may be there all the same; the next renewal tries again
-			s.trouble("interface is not configured as the lease says", err)
-		}
-	}
-	s.announce(old, u.Lease, fresh)
-	return nil
-}
-
-// announce logs what is new. Renewals are a metric, not a line.
-func (s *session) announce(old, l dhcp4.Lease, fresh bool) {
-	switch {
-	case fresh:
-		s.log.Info("leased", "address", l.Addr, "server", l.Server, "lifetime", lifetimeText(l.Lifetime))
-	case old.Addr != l.Addr:
-		s.log.Info("address has changed", "from", old.Addr, "to", l.Addr, "server", l.Server)
-	case old.Server != l.Server:
-		s.log.Info("another server keeps the lease now", "address", l.Addr, "from", old.Server, "to", l.Server)
-	default:
-		s.log.Debug("renewed", "address", l.Addr, "server", l.Server, "lifetime", lifetimeText(l.Lifetime))
-	}
-}
-
-func lifetimeText(d time.Duration) string {
-	if d == dhcp4.Infinite {
-		return "infinite"
-	}
-	return d.String()
-}
-
-// drop takes a lease off the interface that may not be used any longer, and
-// remembers that the attachment looks for another.
-func (s *session) drop(ctx context.Context, d dhcp4.Drop) error {
-	s.cfg.Metrics.dropped.WithLabelValues(string(d.Reason)).Inc()
-	s.log.Warn("address is given up", "address", d.Lease.Addr, "reason", string(d.Reason), "detail", d.Detail)
-	s.unconfigure(ctx)
-	rec := s.rec
-	rec.Phase, rec.Lease, rec.Setup = Seeking, dhcp4.Lease{}, Setup{}
-	if err := s.put(rec); err != nil {
-		// The old record claims more than there is, which restore can bear.
-		s.trouble("lost lease is not persisted", err)
-		s.rec = rec
-	}
-	return nil
 }
 
 func (s *session) ignore(i dhcp4.Ignore) {

@@ -54,6 +54,7 @@ func (s *session) keep(ctx context.Context) (over bool) {
 		case errors.Is(err, errEnded):
 			return s.rec.Phase != Releasing || s.deliver(ctx)
 		case errors.Is(err, ErrGone):
+			s.withdraw(ctx)
 			return s.orphan(ctx)
 		case err != nil:
 			s.trouble("lease is not kept as it should be, starting over", err)

@@ -14,6 +14,7 @@ const (
 	metricLeases   = "dhcp_engine_attachments"
 	metricMessages = "dhcp_engine_messages_total"
 	metricIgnored  = "dhcp_engine_ignored_replies_total"
+	metricChanged  = "dhcp_engine_changed_leases_total"
 	metricDropped  = "dhcp_engine_dropped_leases_total"
 	metricReleases = "dhcp_engine_releases_total"
 	metricAttach   = "dhcp_engine_attach_seconds"
@@ -28,6 +29,7 @@ type Metrics struct {
 	messages    *prometheus.CounterVec
 	ignored     prometheus.Counter
 	dropped     *prometheus.CounterVec
+	changed     *prometheus.CounterVec
 	released    *prometheus.CounterVec
 	attach      *prometheus.HistogramVec
 	restored    *prometheus.CounterVec
@@ -50,6 +52,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		messages:    counter(metricMessages, "DHCP messages by direction (sent, received) and type.", "direction", "type"),
 		ignored:     counter(metricIgnored, "Replies that were left aside.").WithLabelValues(),
 		dropped:     counter(metricDropped, "Leases that had to be given up, by reason (nak, expired).", "reason"),
+		changed:     counter(metricChanged, "Changes of leases in use, by what has changed.", "what"),
 		released:    counter(metricReleases, "Leases given back, by result (sent, unsent).", "result"),
 		restored:    counter(metricRestored, "Records found at start, by what became of them.", "result"),
 		storeErrors: counter(metricStore, "Records that could not be written or deleted.").WithLabelValues(),

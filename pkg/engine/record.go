@@ -2,6 +2,7 @@ package engine
 
 import (
 	"encoding/json"
+	"fmt"
 	"net"
 	"net/netip"
 
@@ -99,6 +100,20 @@ type Setup struct {
 	// MTU in bytes is set on the link; 0 leaves it alone. PriorMTU is what the
 	// link had before, to be put back.
 	MTU, PriorMTU int
+}
+
+func (s Setup) String() string {
+	if !s.Addr.IsValid() {
+		return "no address"
+	}
+	text := s.Addr.String()
+	for _, r := range s.Routes {
+		text += fmt.Sprintf(", route %s via %s metric %d", r.Dst, r.Gateway, r.Metric)
+	}
+	if s.MTU > 0 {
+		text += fmt.Sprintf(", MTU %d", s.MTU)
+	}
+	return text
 }
 
 // Route is a route to install.

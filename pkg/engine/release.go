@@ -25,6 +25,7 @@ func (s *session) undo(ctx context.Context, w *wire) {
 	defer cancel()
 	sent := s.giveBack(ctx, w)
 	s.unconfigure(ctx)
+	s.withdraw(ctx)
 	s.bury(ctx, sent)
 }
 
@@ -97,5 +98,6 @@ func (s *session) end(ctx context.Context) {
 		sent = s.giveBack(ctx, w)
 	}
 	s.unconfigure(ctx)
+	s.withdraw(ctx)
 	s.bury(ctx, sent)
 }

@@ -133,6 +133,7 @@ func (s *session) resume(ctx context.Context) (dhcp4.Event, error) {
 		return s.newIdentity(ctx)
 	}
 	s.machine = s.newMachine()
+	s.answered = s.rec.Setup
 	switch {
 	case s.rec.Phase == Leased:
 		if t1 := s.rec.Lease.RenewAt(); !t1.IsZero() && !s.cfg.Now().Before(t1) {

@@ -31,7 +31,9 @@ type session struct {
 	plan     Plan
 	link     Link
 	machine  *dhcp4.Machine
+	answered Setup // what ADD put on the interface, or was there at a restart
 	tally    tally
+	troubles int // how often trouble was called
 	spread   time.Duration // over which a restored session may wait before it sends
 	passed   chan struct{} // the gate in which the session has a place; nil: none
 
@@ -82,6 +84,7 @@ func (s *session) show() {
 
 // trouble remembers and logs what went wrong and is not passed on.
 func (s *session) trouble(msg string, err error) {
+	s.troubles++
 	s.mu.Lock()
 	again := s.seen.lastErr == err.Error()
 	s.seen.lastErr = err.Error()

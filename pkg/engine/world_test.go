@@ -42,6 +42,7 @@ type world struct {
 	onSend   func() // before a message leaves
 	noAnswer bool   // of ARP: unicast cannot be sent
 	workload Workload
+	audience *audience
 }
 
 // space is a network namespace with one interface.
@@ -57,7 +58,7 @@ type space struct {
 
 func newWorld(t *testing.T) *world {
 	w := &world{t: t, bootID: "boot-1", spaces: map[string]*space{}, records: map[AttachmentID]Record{}}
-	w.server = server{w: w, id: netip.MustParseAddr("10.77.0.1"), lifetime: time.Hour, held: map[string]netip.Addr{}, first: netip.MustParseAddr("10.77.0.50")}
+	w.server = server{w: w, id: netip.MustParseAddr("10.77.0.1"), lifetime: time.Hour, bits: 24, held: map[string]netip.Addr{}, first: netip.MustParseAddr("10.77.0.50")}
 	return w
 }
 
@@ -119,13 +120,17 @@ func (w *world) since() []string {
 
 // start starts an engine; stop ends it and leaves the world as it is.
 func (w *world) start() (e *Engine, stop func()) {
-	e = New(Config{
+	cfg := Config{
 		Links: links{w}, Store: disk{w}, Workloads: workloads{w}, Now: time.Now, BootID: w.bootID,
 		ExchangesPerNetwork: 16, StartupSpread: 10 * time.Second,
 		Rand:    func() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) },
 		Log:     slog.New(slog.NewTextHandler(w.t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Metrics: NewMetrics(nil),
-	})
+	}
+	if w.audience != nil {
+		cfg.Publisher, cfg.Reporter = w.audience, w.audience
+	}
+	e = New(cfg)
 	ctx, cancel := context.WithCancel(w.t.Context())
 	done := make(chan error, 1)
 	go func() { done <- e.Run(ctx) }()
@@ -378,6 +383,7 @@ type server struct {
 	id       netip.Addr
 	first    netip.Addr
 	lifetime time.Duration
+	bits     int // of the mask
 	mtu      uint16
 	silent   bool
 	nak      bool // refuses every REQUEST
@@ -446,7 +452,7 @@ func (s *server) reply(m *dhcpv4.DHCPv4, t dhcpv4.MessageType, addr netip.Addr) 
 	}
 	r.YourIPAddr = addr.AsSlice()
 	if !s.noMask {
-		r.UpdateOption(dhcpv4.OptSubnetMask(net.CIDRMask(24, 32)))
+		r.UpdateOption(dhcpv4.OptSubnetMask(net.CIDRMask(s.bits, 32)))
 	}
 	r.UpdateOption(dhcpv4.OptRouter(net.IPv4(10, 77, 0, 1)))
 	r.UpdateOption(dhcpv4.OptDNS(net.IPv4(10, 77, 0, 3)))

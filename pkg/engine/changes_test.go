@@ -173,7 +173,7 @@ func TestKeepAndReport(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			simulate(t, func(t *testing.T, w *world) {
-				s := w.space("c1", 1)
+				w.space("c1", 1)
 				w.audience = &audience{}
 				e, _ := w.start()
 				r := request("c1", "c1")
@@ -185,7 +185,7 @@ func TestKeepAndReport(t *testing.T) {
 				for range 3 { // it stays so
 					time.Sleep(31 * time.Minute)
 					synctest.Wait()
-					if got := s.setup.Addr.String(); got != tt.want {
+					if got := w.carries("c1").String(); got != tt.want {
 						t.Fatalf("interface carries %s, want %s", got, tt.want)
 					}
 				}

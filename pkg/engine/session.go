@@ -33,7 +33,7 @@ type session struct {
 	machine  *dhcp4.Machine
 	answered Setup // what ADD put on the interface, or was there at a restart
 	tally    tally
-	troubles int // how often trouble was called
+	troubles int           // how often trouble was called
 	spread   time.Duration // over which a restored session may wait before it sends
 	passed   chan struct{} // the gate in which the session has a place; nil: none
 

@@ -109,6 +109,13 @@ func (w *world) change(f func()) {
 	f()
 }
 
+// carries is the address on the interface in the namespace.
+func (w *world) carries(path string) netip.Prefix {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.spaces[path].setup.Addr
+}
+
 // since returns what was noted since the last call.
 func (w *world) since() []string {
 	w.mu.Lock()

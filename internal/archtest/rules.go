@@ -68,7 +68,7 @@ var rules = map[string]rule{
 		never: plugin,
 	},
 	"pkg/engine": {
-		ours:  []string{"pkg/engine/api", "pkg/engine/dhcp4", "pkg/engine/network"},
+		ours:  []string{"pkg/engine/api", "pkg/engine/dhcp4", "pkg/engine/network", "pkg/engine/routing"},
 		never: noRim,
 	},
 	"pkg/engine/api": {
@@ -87,6 +87,11 @@ var rules = map[string]rule{
 	"pkg/engine/network": {
 		direct: []string{},
 		never:  plugin,
+	},
+	"pkg/engine/routing": {
+		ours:   []string{"pkg/engine/dhcp4"},
+		direct: []string{},
+		never:  noRim,
 	},
 	"pkg/engine/store": {
 		ours:   []string{"internal/atomicfile", "internal/boot", "pkg/engine", "pkg/engine/dhcp4"},

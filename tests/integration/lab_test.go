@@ -77,11 +77,9 @@ func (l *lab) status(t testing.TB, s *sandbox, ifName string) api.Status {
 // expectNothingLeft checks that the engine has forgotten all, on disk too.
 func (l *lab) expectNothingLeft(t testing.TB) {
 	t.Helper()
-	if left := l.Engine.Leases(t); len(left) != 0 {
-		t.Errorf("the engine still knows %+v", left)
-	}
-	if left := l.Engine.Records(t); len(left) != 0 {
-		t.Errorf("records left: %v", left)
+	l.Engine.AwaitNoRecords(t)
+	for _, st := range l.Engine.Leases(t) {
+		t.Errorf("the engine still knows %s in %s", st.AttachmentID, st.State)
 	}
 }
 

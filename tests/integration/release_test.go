@@ -113,6 +113,27 @@ func TestB42DelWhileTheEngineIsDown(t *testing.T) {
 	})
 }
 
+// A RELEASE that could not be sent, since its own interface went with a DEL that
+// found no engine, is sent over another pod's interface on the network.
+func TestB42ReleaseAfterAll(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	server := rig.StartDnsmasq(t, l.Server, rig.Pool(0, 0))
+	conf := l.Macvlan(nil)
+	gone, stays := newSandbox(t), newSandbox(t)
+	gone.mustAdd(t, l, gone.Call("net1", conf))
+	addr := leased(t, stays.mustAdd(t, l, stays.Call("net1", conf)))
+	l.Engine.Kill(t)
+	l.Node.Del(t, gone.Call("net1", conf))
+
+	l.Engine.Start(t)
+	l.Node.Del(t, gone.Call("net1", conf)) // the runtime's next try
+	server.AwaitHeld(t, "the other pod's lease alone", rig.Holds(stays.HardwareAddr(t, "net1"), addr.Addr()))
+	l.Node.Del(t, stays.Call("net1", conf))
+	server.AwaitHeld(t, "empty", rig.Nothing)
+	l.expectNothingLeft(t)
+}
+
 // The delegate's DEL runs once for each of its ADDs: some plugins do harm at a
 // second one.
 func TestDelegateDelOnce(t *testing.T) {

@@ -157,6 +157,17 @@ func (e *Engine) Records(t testing.TB) []string {
 	return names
 }
 
+// AwaitNoRecords waits until the engine has nothing on disk: a RELEASE that could
+// not be sent at once is kept for a while.
+func (e *Engine) AwaitNoRecords(t testing.TB) {
+	t.Helper()
+	folder := filepath.Join(e.StateDir, "attachments")
+	err := awaitFolder(t.Context(), folder, Patience, func() bool { return len(e.Records(t)) == 0 })
+	if err != nil {
+		t.Errorf("records left: %v: %v", e.Records(t), err)
+	}
+}
+
 // Load is what a process takes from the machine.
 type Load struct {
 	Threads, Descriptors int

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/api"
 )
@@ -18,19 +20,38 @@ type config struct {
 	socket         string
 	metricsAddress string // empty: off
 	netnsRoots     []string
-	logLevel       slog.Level
-	logFormat      string // "text" or "json"
+	// protected are networks that no route of a lease may reach: IPv4, without
+	// host bits.
+	protected []netip.Prefix
+	// exchangesPerNetwork is how many sessions of a network may be in an exchange
+	// at once.
+	exchangesPerNetwork int
+	// startupSpread is the time over which renewals and reboots that are due at
+	// the start are spread; 0: all at once.
+	startupSpread time.Duration
+	logLevel      slog.Level
+	logFormat     string // "text" or "json"
 }
 
 // maxSocket is the longest path that fits into a struct sockaddr_un.
 const maxSocket = 107
+
+// The ranges of the flags against herds.
+const (
+	maxExchanges     = 1000
+	maxStartupSpread = 10 * time.Minute
+)
+
+// noNetworks is the value of --protected-network for none.
+const noNetworks = "none"
 
 var errKubernetes = errors.New("this build works without Kubernetes only: say --no-kubernetes")
 
 // raw is a config as it was written.
 type raw struct {
 	stateDir, socket, metricsAddress *string
-	netnsRoots                       *[]string
+	netnsRoots, protected            *[]string
+	exchanges, spread                *string
 	logLevel, logFormat              *string
 	noKubernetes                     *string
 }
@@ -43,6 +64,10 @@ func declare(getenv func(string) string) (*input, raw) {
 		metricsAddress: in.text("metrics-address", "off", "`host:port` for /metrics, /healthz and /readyz, or off"),
 		netnsRoots: in.list("netns-root", []string{"/run/netns", "/var/run/netns", "/proc"},
 			"`folder` below which network namespaces may lie; repeatable, in the variable separated by colons"),
+		protected: in.list("protected-network", []string{noNetworks},
+			"`prefix` of pods, services or nodes that no route of a lease may reach; repeatable, in the variable separated by colons"),
+		exchanges:    in.text("exchanges-per-network", "16", "`number` of exchanges at once on a network, 1 to 1000"),
+		spread:       in.text("startup-spread", "10s", "`duration` over which what is due at the start is spread, 0 to 10m"),
 		logLevel:     in.text("log-level", "info", "`level`: debug, info, warn or error"),
 		logFormat:    in.text("log-format", "text", "`format`: text or json"),
 		noKubernetes: in.boolean("no-kubernetes", "do without the Kubernetes API; required in this release"),
@@ -71,6 +96,9 @@ func parseConfig(args []string, getenv func(string) string) (config, error) {
 	for _, root := range cfg.netnsRoots {
 		in.check("netns-root", absolute(root))
 	}
+	cfg.protected = in.protected(*r.protected)
+	cfg.exchangesPerNetwork = in.exchanges(*r.exchanges)
+	cfg.startupSpread = in.spread(*r.spread)
 	if !slices.Contains([]string{"debug", "info", "warn", "error"}, *r.logLevel) {
 		in.check("log-level", fmt.Errorf("%q is none of debug, info, warn, error", *r.logLevel))
 	} else if err := cfg.logLevel.UnmarshalText([]byte(*r.logLevel)); err != nil {
@@ -88,6 +116,41 @@ func parseConfig(args []string, getenv func(string) string) (config, error) {
 		return config{}, err
 	}
 	return cfg, nil
+}
+
+func (in *input) protected(texts []string) []netip.Prefix {
+	if slices.Equal(texts, []string{noNetworks}) {
+		return nil
+	}
+	var networks []netip.Prefix
+	for _, text := range texts {
+		p, err := netip.ParsePrefix(text)
+		switch {
+		case err != nil || !p.Addr().Is4():
+			in.check("protected-network", fmt.Errorf("%q is no IPv4 prefix such as 10.244.0.0/16", text))
+		case p != p.Masked():
+			in.check("protected-network", fmt.Errorf("%s has bits behind its mask; is %s meant?", p, p.Masked()))
+		case !slices.Contains(networks, p):
+			networks = append(networks, p)
+		}
+	}
+	return networks
+}
+
+func (in *input) exchanges(text string) int {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > maxExchanges {
+		in.check("exchanges-per-network", fmt.Errorf("%q is no number from 1 to %d", text, maxExchanges))
+	}
+	return n
+}
+
+func (in *input) spread(text string) time.Duration {
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 || d > maxStartupSpread {
+		in.check("startup-spread", fmt.Errorf("%q is no duration from 0s to 10m", text))
+	}
+	return d
 }
 
 func absolute(path string) error {

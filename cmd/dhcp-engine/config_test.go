@@ -4,10 +4,13 @@ import (
 	"errors"
 	"flag"
 	"log/slog"
+	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 func environment(vars map[string]string) func(string) string {
@@ -18,8 +21,9 @@ func TestParseConfig(t *testing.T) {
 	defaults := func(f func(*config)) config {
 		c := config{
 			stateDir: "/var/lib/dhcp-meta", socket: "/run/dhcp-meta/engine.sock",
-			netnsRoots: []string{"/run/netns", "/var/run/netns", "/proc"},
-			logLevel:   slog.LevelInfo, logFormat: "text",
+			netnsRoots:          []string{"/run/netns", "/var/run/netns", "/proc"},
+			exchangesPerNetwork: 16, startupSpread: 10 * time.Second,
+			logLevel: slog.LevelInfo, logFormat: "text",
 		}
 		if f != nil {
 			f(&c)
@@ -30,6 +34,8 @@ func TestParseConfig(t *testing.T) {
 		*c = config{
 			stateDir: "/state", socket: "/s", metricsAddress: "127.0.0.1:9100",
 			netnsRoots: []string{"/a", "/b"}, logLevel: slog.LevelDebug, logFormat: "json",
+			protected:           []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("10.96.0.0/12")},
+			exchangesPerNetwork: 1000, startupSpread: 10 * time.Minute,
 		}
 	}
 	for _, tt := range []struct {
@@ -40,11 +46,13 @@ func TestParseConfig(t *testing.T) {
 	}{
 		{"OK defaults", []string{"--no-kubernetes"}, nil, defaults(nil)},
 		{"OK all by flags", []string{"--no-kubernetes", "--state-dir=/state", "--socket", "/s", "--metrics-address=127.0.0.1:9100",
-			"--netns-root=/a", "--netns-root=/b", "--log-level=debug", "--log-format=json"}, nil, defaults(all)},
+			"--netns-root=/a", "--netns-root=/b", "--protected-network=10.244.0.0/16", "--protected-network", "10.96.0.0/12",
+			"--exchanges-per-network=1000", "--startup-spread=10m", "--log-level=debug", "--log-format=json"}, nil, defaults(all)},
 		{"OK all by environment", nil, map[string]string{
 			"DHCP_ENGINE_NO_KUBERNETES": "true", "DHCP_ENGINE_STATE_DIR": "/state", "DHCP_ENGINE_SOCKET": "/s",
 			"DHCP_ENGINE_METRICS_ADDRESS": "127.0.0.1:9100", "DHCP_ENGINE_NETNS_ROOT": "/a:/b",
-			"DHCP_ENGINE_LOG_LEVEL": "debug", "DHCP_ENGINE_LOG_FORMAT": "json",
+			"DHCP_ENGINE_PROTECTED_NETWORK": "10.244.0.0/16:10.96.0.0/12", "DHCP_ENGINE_EXCHANGES_PER_NETWORK": "1000",
+			"DHCP_ENGINE_STARTUP_SPREAD": "600s", "DHCP_ENGINE_LOG_LEVEL": "debug", "DHCP_ENGINE_LOG_FORMAT": "json",
 		}, defaults(all)},
 		{"OK a flag wins, whatever its variable says", []string{"--no-kubernetes", "--socket=/flag", "--netns-root=/a", "--log-level=warn"}, map[string]string{
 			"DHCP_ENGINE_SOCKET": "/env", "DHCP_ENGINE_NETNS_ROOT": "/b", "DHCP_ENGINE_LOG_LEVEL": "nonsense", "DHCP_ENGINE_NO_KUBERNETES": "nonsense",
@@ -52,6 +60,12 @@ func TestParseConfig(t *testing.T) {
 		{"OK an empty variable is none", []string{"--no-kubernetes"}, map[string]string{"DHCP_ENGINE_SOCKET": "", "DHCP_ENGINE_NETNS_ROOT": ""}, defaults(nil)},
 		{"OK metrics off, any address, any port", []string{"--no-kubernetes", "--metrics-address=:0"}, map[string]string{"DHCP_ENGINE_METRICS_ADDRESS": "off"},
 			defaults(func(c *config) { c.metricsAddress = ":0" })},
+		{"OK one exchange at once, no spread", []string{"--no-kubernetes", "--exchanges-per-network=1", "--startup-spread=0"}, nil,
+			defaults(func(c *config) { c.exchangesPerNetwork, c.startupSpread = 1, 0 })},
+		{"OK no protected networks, whatever the variable says", []string{"--no-kubernetes", "--protected-network=none"},
+			map[string]string{"DHCP_ENGINE_PROTECTED_NETWORK": "10.0.0.0/8"}, defaults(nil)},
+		{"OK a protected network twice is one", []string{"--no-kubernetes", "--protected-network=10.0.0.0/8", "--protected-network=10.0.0.0/8"}, nil,
+			defaults(func(c *config) { c.protected = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")} })},
 		{"OK longest socket", []string{"--no-kubernetes", "--socket=/" + strings.Repeat("x", 106)}, nil,
 			defaults(func(c *config) { c.socket = "/" + strings.Repeat("x", 106) })},
 	} {
@@ -60,7 +74,7 @@ func TestParseConfig(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(config{})); diff != "" {
+			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(config{}), cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
 				t.Errorf("config (-want +got):\n%s", diff)
 			}
 		})
@@ -83,6 +97,22 @@ func TestParseConfigBad(t *testing.T) {
 		{"bad empty by flag", []string{"--no-kubernetes", "--state-dir="}, nil, `run: --state-dir: "" is no absolute path`},
 		{"bad root in the variable", []string{"--no-kubernetes"}, map[string]string{"DHCP_ENGINE_NETNS_ROOT": "/run/netns:"}, `run: DHCP_ENGINE_NETNS_ROOT: "" is no absolute path`},
 		{"bad metrics port", []string{"--no-kubernetes", "--metrics-address=:http"}, nil, `run: --metrics-address: ":http": port "http" is no number up to 65535`},
+		{"bad protected networks", []string{"--no-kubernetes", "--protected-network=10.244.0.1/16", "--protected-network=none", "--protected-network=fd00::/8"}, nil, strings.Join([]string{
+			"run: 3 problems:",
+			"--protected-network: 10.244.0.1/16 has bits behind its mask; is 10.244.0.0/16 meant?",
+			`--protected-network: "none" is no IPv4 prefix such as 10.244.0.0/16`,
+			`--protected-network: "fd00::/8" is no IPv4 prefix such as 10.244.0.0/16`,
+		}, "\n")},
+		{"bad protected networks with commas", []string{"--no-kubernetes"}, map[string]string{"DHCP_ENGINE_PROTECTED_NETWORK": "10.0.0.0/8,11.0.0.0/8"},
+			`run: DHCP_ENGINE_PROTECTED_NETWORK: "10.0.0.0/8,11.0.0.0/8" is no IPv4 prefix such as 10.244.0.0/16`},
+		{"bad empty protected network", []string{"--no-kubernetes", "--protected-network="}, nil, `run: --protected-network: "" is no IPv4 prefix such as 10.244.0.0/16`},
+		{"bad no exchange at all", []string{"--no-kubernetes", "--exchanges-per-network=0"}, nil, `run: --exchanges-per-network: "0" is no number from 1 to 1000`},
+		{"bad too many exchanges", []string{"--no-kubernetes", "--exchanges-per-network=1001"}, nil, `run: --exchanges-per-network: "1001" is no number from 1 to 1000`},
+		{"bad number of exchanges", []string{"--no-kubernetes"}, map[string]string{"DHCP_ENGINE_EXCHANGES_PER_NETWORK": "1e2"},
+			`run: DHCP_ENGINE_EXCHANGES_PER_NETWORK: "1e2" is no number from 1 to 1000`},
+		{"bad negative spread", []string{"--no-kubernetes", "--startup-spread=-1s"}, nil, `run: --startup-spread: "-1s" is no duration from 0s to 10m`},
+		{"bad long spread", []string{"--no-kubernetes", "--startup-spread=10m1s"}, nil, `run: --startup-spread: "10m1s" is no duration from 0s to 10m`},
+		{"bad spread without a unit", []string{"--no-kubernetes", "--startup-spread=10"}, nil, `run: --startup-spread: "10" is no duration from 0s to 10m`},
 		{"bad mode in the variable", nil, map[string]string{"DHCP_ENGINE_NO_KUBERNETES": "perhaps"}, `run: DHCP_ENGINE_NO_KUBERNETES: "perhaps" is neither true nor false`},
 		{"bad all at once", []string{"--state-dir=state", "--metrics-address=9100", "--netns-root=/ok", "--netns-root=bad", "--log-level=INFO"},
 			map[string]string{"DHCP_ENGINE_SOCKET": "sock", "DHCP_ENGINE_LOG_FORMAT": "xml"}, strings.Join([]string{
@@ -105,7 +135,7 @@ func TestParseConfigBad(t *testing.T) {
 			if diff := cmp.Diff(tt.want, err.Error()); diff != "" {
 				t.Errorf("error (-want +got):\n%s", diff)
 			}
-			if diff := cmp.Diff(config{}, got, cmp.AllowUnexported(config{})); diff != "" {
+			if diff := cmp.Diff(config{}, got, cmp.AllowUnexported(config{}), cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
 				t.Errorf("config beside an error (-want +got):\n%s", diff)
 			}
 		})
@@ -119,7 +149,8 @@ func TestHelp(t *testing.T) {
 	if !errors.As(err, &help) {
 		t.Fatalf("error is %v, want the help", err)
 	}
-	for _, name := range []string{"state-dir", "socket", "metrics-address", "netns-root", "log-level", "log-format", "no-kubernetes"} {
+	for _, name := range []string{"state-dir", "socket", "metrics-address", "netns-root", "protected-network",
+		"exchanges-per-network", "startup-spread", "log-level", "log-format", "no-kubernetes"} {
 		if !strings.Contains(string(help), "--"+name+" ") || !strings.Contains(string(help), "("+envName(name)+")") {
 			t.Errorf("help lacks --%s or %s:\n%s", name, envName(name), help)
 		}

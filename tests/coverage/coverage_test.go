@@ -34,18 +34,19 @@ func TestTableNamesTestsThatExist(t *testing.T) {
 	}
 }
 
-var fieldCase = regexp.MustCompile(`^TestB[0-9]+`)
+var fieldCase = regexp.MustCompile(`^Test(B[0-9]+)`)
 
-// Every test that carries the number of a field case stands in the table.
+// Every field case that a test is named after has a row.
 func TestFieldCasesAreInTheTable(t *testing.T) {
-	var table strings.Builder
+	listed := map[string]bool{}
 	for _, r := range rows(t) {
-		table.WriteString(r.text)
+		first, _, _ := strings.Cut(strings.TrimPrefix(r.text, "| "), " |")
+		listed[first] = true
 	}
 	for name := range tests(t) {
 		_, function, _ := strings.Cut(name, ".")
-		if fieldCase.MatchString(function) && !strings.Contains(table.String(), "`"+name+"`") {
-			t.Errorf("%s is not in docs/coverage.md", name)
+		if m := fieldCase.FindStringSubmatch(function); m != nil && !listed[m[1]] {
+			t.Errorf("%s is named after %s, which has no row in docs/coverage.md", name, m[1])
 		}
 	}
 }

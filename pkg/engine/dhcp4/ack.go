@@ -26,10 +26,10 @@ const infiniteSeconds = math.MaxUint32
 //
 // Options are read from their bytes: the getters of the codec return nothing for
 // an option that is malformed just as for one that is missing, and the two are
-// not the same here. The codec has joined options that came in several parts
+// not the same here. Decode has joined options that came in several parts or fields
 // (RFC 3396).
 func parseLease(r reply, known netip.Prefix) (Lease, []string, error) {
-	o := options{all: r.Msg.Options}
+	o := options{all: r.Msg.Options, remarks: r.remarks}
 	l := Lease{Server: r.server}
 	var err error
 	if l.Addr, err = o.address(addr4(r.Msg.YourIPAddr), known); err != nil {
@@ -39,16 +39,12 @@ func parseLease(r reply, known netip.Prefix) (Lease, []string, error) {
 		return Lease{}, nil, fmt.Errorf("%s of %s %w", r.name(), l.Addr.Addr(), err)
 	}
 	l.Routers = o.addrs(optRouter, "routers")
-	l.Routes = o.routes(l.Routers)
+	l.Routes = o.routes(l.Addr, l.Routers)
 	l.DNS = o.addrs(optDNS, "name servers")
 	l.NTP = o.addrs(optNTP, "time servers")
 	l.Domain = o.domain()
 	l.Search = o.search()
 	l.MTU = o.mtu()
-	if _, ok := o.all[optOverload]; ok {
-		// The codec cuts 'sname' and 'file' at their first zero byte.
-		o.remark("option 52 (overload): options in the fields 'sname' and 'file' are not read")
-	}
 	return l, o.remarks, nil
 }
 

@@ -165,12 +165,6 @@ func TestParseLease(t *testing.T) {
 			want:    func(*Lease) {},
 			remarks: []string{"option 119 (search list) ends within a label: not used"},
 		},
-		{
-			name:    "bad overload",
-			options: []any{optOverload, []byte{3}},
-			want:    func(*Lease) {},
-			remarks: []string{"option 52 (overload): options in the fields 'sname' and 'file' are not read"},
-		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			want := Lease{

@@ -17,21 +17,17 @@ func (m *Machine) takeAnswer(now time.Time, r reply) []Action {
 	default:
 		return m.unexpected(r)
 	}
-	l, remarks, err := parseLease(r, m.knownMask())
-	if err == nil && l.Addr.Addr() != m.wanted().Addr.Addr() {
+	l, remarks, err := m.acknowledged(now, r, m.knownMask())
+	if l.Addr.IsValid() && l.Addr.Addr() != m.wanted().Addr.Addr() {
 		// A server that acknowledges another address than it was asked for says that
 		// this one is not ours. A DISCOVER gets the other one in due form.
 		return m.refused(now, r, fmt.Sprintf("ack of %s from server %s in answer to a request for %s",
 			l.Addr.Addr(), r.server, m.wanted().Addr.Addr()))
 	}
 	if err == nil {
-		l.Start = m.startOf(l, now)
-		if !l.Expired(now) {
-			return m.toBound(now, l, remarks)
-		}
-		err = fmt.Errorf("ack of %s for %s came when that was over", l.Addr.Addr(), l.Lifetime)
+		return m.granted(l, remarks)
 	}
-	acts := ignored(r, err.Error())
+	acts := ignored(r, KindOptions, "%v", err)
 	if m.state != Requesting {
 		return acts // the held lease goes on, the next try may be answered better
 	}
@@ -39,6 +35,40 @@ func (m *Machine) takeAnswer(now time.Time, r reply) []Action {
 	acts = append(acts, Release(m.cfg, m.claim))
 	m.claim = Lease{}
 	return append(acts, m.restart(now, refusedWait)...)
+}
+
+// takeRapidAck takes an ACK in answer to the DISCOVER (RFC 4039, 3.1). There was no
+// claim before it: an address that is given while the caller crashes cannot be given
+// back, which is the price of one round less.
+func (m *Machine) takeRapidAck(now time.Time, r reply) []Action {
+	given := addr4(r.Msg.YourIPAddr)
+	if _, ok := r.Msg.Options[optRapidCommit]; !ok {
+		return ignored(r, KindOptions, "ack of %s answers a discover without rapid commit (option 80)", given)
+	}
+	l, remarks, err := m.acknowledged(now, r, netip.Prefix{})
+	if err == nil {
+		return append(m.claimed(l), m.granted(l, remarks)...)
+	}
+	acts := ignored(r, KindOptions, "%v", err)
+	if !isHost(given) {
+		return acts // nothing was given
+	}
+	acts = append(acts, Release(m.cfg, Lease{Addr: netip.PrefixFrom(given, given.BitLen()), Server: r.server, Start: m.asked}))
+	return append(acts, m.restart(now, refusedWait)...)
+}
+
+// acknowledged reads the lease of an ACK that came in time. A lease that is over
+// already comes with the error that says so.
+func (m *Machine) acknowledged(now time.Time, r reply, known netip.Prefix) (Lease, []string, error) {
+	l, remarks, err := parseLease(r, known)
+	if err != nil {
+		return Lease{}, nil, err
+	}
+	l.Start = m.startOf(l, now)
+	if l.Expired(now) {
+		err = fmt.Errorf("ack of %s for %s came when that was over", l.Addr.Addr(), l.Lifetime)
+	}
+	return l, remarks, err
 }
 
 // wanted is what a REQUEST asks for.
@@ -59,8 +89,8 @@ func (m *Machine) knownMask() netip.Prefix {
 	return m.wanted().Addr
 }
 
-// startOf returns from when an acknowledged lease counts: from the first REQUEST
-// of the transaction, since nobody knows which of them was answered and a lease
+// startOf returns from when an acknowledged lease counts: from the first message
+// that may have been answered, since nobody knows which of them was answered and a lease
 // must not be used too long. When that would put T1 in the past (a REBINDING that
 // was answered after hours), it counts from the latest one, otherwise it would
 // have to be renewed in the moment in which it comes.
@@ -77,7 +107,7 @@ func (m *Machine) refused(now time.Time, r reply, why string) []Action {
 	if m.held {
 		return append(m.drop(now, Nak, why), m.restart(now, 0)...)
 	}
-	return append(ignored(r, why), m.restart(now, 0)...)
+	return append(ignored(r, KindRefusal, "%s", why), m.restart(now, 0)...)
 }
 
 // expire takes the end of the lease.

@@ -31,6 +31,10 @@ const (
 // for the same reason, a server that would do the same again at once.
 const refusedWait = 10 * time.Second
 
+// conflictLimit bounds the wait after conflicts in a row: RATE_LIMIT_INTERVAL of
+// RFC 5227, 1.1.
+const conflictLimit = 60 * time.Second
+
 // The bounds of the tries in RENEWING and REBINDING. minRenewDelay is RFC 2131,
 // 4.4.5. shortRenewDelay is for leases too short for it: a server needs some
 // time for an answer.
@@ -38,6 +42,16 @@ const (
 	minRenewDelay   = 60 * time.Second
 	shortRenewDelay = 250 * time.Millisecond
 )
+
+// conflictWait returns how long INIT lasts after conflict number n in a row, counted
+// from 1: 10 s (RFC 2131, 3.1 number 5), 20 s, 40 s, and then what RFC 5227, 2.1.1,
+// asks of a host that meets many conflicts.
+func conflictWait(n int) time.Duration {
+	if n > 3 {
+		return conflictLimit
+	}
+	return refusedWait << (n - 1)
+}
 
 // retransmitDelay returns how long to wait for an answer after message number n,
 // counted from 1.

@@ -57,3 +57,13 @@ func TestRenewDelay(t *testing.T) {
 		}
 	}
 }
+
+// TestConflictWait: no less than 10 s (RFC 2131), longer each time, and no more
+// often than once a minute in the end (RFC 5227).
+func TestConflictWait(t *testing.T) {
+	for n, want := range map[int]time.Duration{1: 10 * time.Second, 2: 20 * time.Second, 3: 40 * time.Second, 4: time.Minute, 1000: time.Minute} {
+		if got := conflictWait(n); got != want {
+			t.Errorf("wait after conflict %d is %s, want %s", n, got, want)
+		}
+	}
+}

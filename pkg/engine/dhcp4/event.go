@@ -1,13 +1,14 @@
 package dhcp4
 
 import (
+	"net"
 	"net/netip"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
 )
 
 // An Event is something that happened outside the machine: Start, Resume,
-// Received, Elapsed or Stop.
+// Received, Elapsed, Probed, Conflict, Renew or Stop.
 type Event interface{ event() }
 
 // Start begins in INIT. With Previous, a lease that an earlier life of the same
@@ -39,9 +40,31 @@ type Received struct {
 // nothing.
 type Elapsed struct{}
 
-// Renew asks for the lease to be renewed now, as if T1 had come. It does
-// nothing outside BOUND.
-type Renew struct{}
+// Probed answers Probe. It does nothing outside PROBING: the caller gives up a
+// check whose state was left, and does not take its result for that of a later
+// Probe.
+type Probed struct {
+	// Owner is the hardware address of another host that uses the address; empty:
+	// none was seen, the address is free.
+	Owner net.HardwareAddr
+}
+
+// Conflict says that another host uses the address of the lease that is in use,
+// and that the caller does not defend it any longer (RFC 5227, 2.4). The lease is
+// dropped and declined. It does nothing while there is no such lease.
+type Conflict struct {
+	// Owner is the hardware address of the other host.
+	Owner net.HardwareAddr
+}
+
+// Renew asks for the lease to be renewed now, as if T1 had come. Before T1
+// nothing is lost when nobody answers: after three tries the machine is BOUND
+// again. It does nothing outside BOUND.
+type Renew struct {
+	// Rebind asks all servers instead, as if T2 had come. It takes effect in
+	// RENEWING too, where the server of the lease may not answer.
+	Rebind bool
+}
 
 // Stop ends the machine. With Release a held lease is given back by a
 // DHCPRELEASE (RFC 2131, 4.4.6), and so is an address that was claimed and that
@@ -55,11 +78,13 @@ func (Start) event()    {}
 func (Resume) event()   {}
 func (Received) event() {}
 func (Elapsed) event()  {}
+func (Probed) event()   {}
+func (Conflict) event() {}
 func (Renew) event()    {}
 func (Stop) event()     {}
 
-// An Action is what the caller has to do after a Step: Claim, Send, Use, Drop
-// or Ignore, in the order in which they come.
+// An Action is what the caller has to do after a Step: Claim, Send, Probe, Use,
+// Drop or Ignore, in the order in which they come.
 type Action interface{ action() }
 
 // Claim comes before the first Send of a REQUEST for an offered address. The
@@ -85,8 +110,18 @@ type Send struct {
 	Via netip.Addr
 }
 
-// Use says that the lease is valid now: after an ACK, or after Resume. A
-// renewed lease comes as a new Use.
+// Probe asks whether another host uses an address that a server has just given
+// (RFC 2131, 4.4.1; RFC 5227, 2.1). The caller looks, and answers with Probed; it
+// leaves out the client itself and whoever answers for it. The address is not to
+// be configured before Use. Probe comes only where Config.Probe is set.
+type Probe struct {
+	// Lease is what the ACK gave; it may not be used yet. The server holds it for
+	// the client, so Stop with Release gives it back.
+	Lease Lease
+}
+
+// Use says that the lease is valid now: after an ACK, after Probed or after
+// Resume. A renewed lease comes as a new Use.
 type Use struct {
 	// Lease shares its slices with the machine; they are not to be changed.
 	Lease Lease
@@ -108,13 +143,34 @@ type Drop struct {
 // in REQUESTING). It is for counters, debug logs and the error of an ADD that got
 // no address, and asks for nothing.
 type Ignore struct {
-	Msg    *dhcpv4.DHCPv4
-	From   netip.Addr
+	Msg  *dhcpv4.DHCPv4
+	From netip.Addr
+	// Server is the server identifier; the zero Addr when there is no valid one, or
+	// the message was left aside before anybody looked at it.
+	Server netip.Addr
+	Kind   Kind
 	Reason string
 }
 
+// Kind is why a message was left aside, in few words that can label a metric.
+type Kind string
+
+// The kinds of an Ignore.
+const (
+	KindDenied       Kind = "denied server"     // Config.Servers or Config.DenyServers forbids it
+	KindServer       Kind = "other server"      // another one was chosen or asked
+	KindState        Kind = "state"             // no answer, or not this one, is awaited in the state
+	KindType         Kind = "type"              // no message of DHCP for a client
+	KindHardwareAddr Kind = "hardware address"  // another client's
+	KindTransaction  Kind = "transaction"       // another transaction's, or an older one's
+	KindClientID     Kind = "client identifier" // another client's, by option 61
+	KindOptions      Kind = "options"           // no server, mask or lease time in it, or none that can be used
+	KindRefusal      Kind = "refusal"           // a NAK, or what counts as one, of an address not held yet
+)
+
 func (Claim) action()  {}
 func (Send) action()   {}
+func (Probe) action()  {}
 func (Use) action()    {}
 func (Drop) action()   {}
 func (Ignore) action() {}
@@ -124,7 +180,8 @@ type Reason string
 
 // The reasons of a Drop.
 const (
-	Nak      Reason = "nak"      // the server took it back
-	Expired  Reason = "expired"  // its time ran out
-	Released Reason = "released" // Stop with Release
+	Nak        Reason = "nak"      // the server took it back
+	Expired    Reason = "expired"  // its time ran out
+	Released   Reason = "released" // Stop with Release
+	Conflicted Reason = "conflict" // another host uses the address
 )

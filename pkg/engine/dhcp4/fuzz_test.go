@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/insomniacslk/dhcp/dhcpv4"
 )
 
-// FuzzReply takes bytes from the wire into a machine in each state. Hardware
-// address and transaction are set right, or nearly all would end at vet.
+// FuzzReply takes bytes from the wire into a machine in each state, and into
+// ParseOffer. Hardware address and transaction are set right, or nearly all would
+// end at vet.
 func FuzzReply(f *testing.F) {
 	for _, kind := range []dhcpv4.MessageType{offerType, ackType, nakType} {
 		f.Add(answer(kind, dhcpv4.TransactionID{}, "10.0.0.5", grant(
@@ -18,9 +21,11 @@ func FuzzReply(f *testing.F) {
 			optClientID, testID, optOverload, []byte{3})...).ToBytes())
 	}
 	f.Add(answer(ackType, dhcpv4.TransactionID{}, "10.0.0.5", optServerID, "10.0.0.1").ToBytes())
+	f.Add(answer(ackType, dhcpv4.TransactionID{}, "10.0.0.5", grant(optRapidCommit, []byte{}, optSubnetMask, "255.255.255.255",
+		optRouter, "10.0.0.1", optMSClassless, []byte{0, 10, 0, 0, 1})...).ToBytes())
 	f.Fuzz(func(t *testing.T, wire []byte) {
 		for _, s := range situations() {
-			msg, err := dhcpv4.FromBytes(wire)
+			msg, err := Decode(wire)
 			if err != nil {
 				return
 			}
@@ -39,6 +44,45 @@ func FuzzReply(f *testing.F) {
 			if m.State() == Bound && s.state != Bound && !used.Addr.IsValid() {
 				t.Errorf("from %s to BOUND without Use", s.name)
 			}
+		}
+		msg, _ := Decode(wire)
+		discover := Discover(fullConfig())
+		msg.ClientHWAddr, msg.TransactionID = testMAC, discover.Msg.TransactionID
+		offer, err := ParseOffer(fullConfig(), discover, received(msg))
+		if err == nil {
+			checkLease(t, offer.Lease)
+		}
+	})
+}
+
+// FuzzDecode: any bytes give a message or an error, and a message that goes out as
+// it came in.
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte{})
+	f.Add(overloaded(1, []byte{optRouter, 4, 10, 0, 0, 1, optEnd}, nil))
+	f.Add(overloaded(2, nil, []byte{optDomain, 3, 'a', '.', 'b', optEnd}))
+	f.Add(overloaded(3, []byte{optClassless, 3, 0, 10, 0}, []byte{optClassless, 2, 0, 1, optOverload, 1, 3, optEnd}))
+	f.Add(overloaded(3, []byte{optRouter, 200}, nil))
+	f.Fuzz(func(t *testing.T, wire []byte) {
+		msg, err := Decode(wire)
+		if (msg == nil) == (err == nil) {
+			t.Fatalf("message %v, error %v", msg, err)
+		}
+		if err != nil {
+			return
+		}
+		for code, value := range msg.Options {
+			if len(value) > len(wire) {
+				t.Errorf("option %d has %d bytes, the message %d", code, len(value), len(wire))
+			}
+		}
+		delete(msg.Options, optOverload) // the options are all in one field now
+		back, err := Decode(msg.ToBytes())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(msg.Options, back.Options, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("options (-first +second time):\n%s", diff)
 		}
 	})
 }

@@ -23,14 +23,21 @@ type Config struct {
 	// Request are option codes to ask for besides the machine's own list.
 	Request []uint8
 	// Options are further options for DISCOVER and REQUEST. They cannot replace
-	// what the machine itself says; see reserved.
+	// what the machine itself says; see reserved. One of more than 255 bytes is left
+	// out: it would have to be sent in parts (RFC 3396), which few servers join.
 	Options []Option
 	// Broadcast sets the BROADCAST flag (RFC 2131, 4.1), for interfaces that
 	// cannot get a unicast frame before they have an address.
 	Broadcast bool
 	// Servers is the list of server identifiers that may be listened to; empty:
-	// all.
-	Servers []netip.Addr
+	// all. DenyServers are never listened to, not even when Servers names them.
+	Servers, DenyServers []netip.Addr
+	// Probe has each address checked before its first use: see Probe and Probed.
+	Probe bool
+	// RapidCommit asks for an ACK in answer to the DISCOVER (RFC 4039); a server
+	// may still make an OFFER. Where several servers grant it, all but the first
+	// hold a lease that nobody uses.
+	RapidCommit bool
 	// Address is an address to wish for in DISCOVER (option 50); may be zero.
 	Address netip.Addr
 	// MTU of the link in bytes, for option 57; 0 means 1500.
@@ -56,16 +63,20 @@ type Machine struct {
 	// lease counts while held is true.
 	lease Lease
 	held  bool
-	// claim is an address that a REQUEST asked for and that no server has given
-	// or refused yet; zero: none. A server may hold a lease for it.
-	claim Lease
-	// wish is an address that was lost without a server's word against it.
-	wish netip.Addr
+	// claim is an address that was asked for and that no server has refused, or
+	// that was given and is not in use yet; zero: none. A server may hold a lease
+	// for it. remarks are those of its ACK, in PROBING.
+	claim   Lease
+	remarks []string
+	// wish is an address that was lost without a server's word against it; avoid is
+	// one that another host uses.
+	wish, avoid netip.Addr
 
 	// xid is the transaction, tries the messages that were sent in the state.
 	xid   dhcpv4.TransactionID
 	tries int
-	// asked and last are the first and the latest REQUEST of the transaction.
+	// asked and last are when the first and the latest message of the transaction
+	// was sent that may be answered by an ACK.
 	asked, last time.Time
 	// begun is when acquisition or renewal began; secs is what the latest
 	// DISCOVER said of that.
@@ -73,8 +84,9 @@ type Machine struct {
 	secs  uint16
 	// whole is the time that RENEWING or REBINDING had when it was entered.
 	whole time.Duration
-	// refusals counts NAKs and unusable ACKs since the last lease.
-	refusals int
+	// refusals counts NAKs, unusable ACKs and conflicts since the last lease,
+	// conflicts those alone since a lease that lasted until its renewal.
+	refusals, conflicts int
 }
 
 // New returns a machine in INIT that does nothing before Start or Resume.
@@ -98,13 +110,15 @@ func (m *Machine) Step(now time.Time, ev Event) []Action {
 		}
 	case Received:
 		acts := m.catchUp(now)
-		r, reason := m.vet(ev)
-		if reason != "" {
-			return append(acts, ignore(ev, reason))
+		r, no := m.vet(ev)
+		if no != nil {
+			return append(acts, *no)
 		}
 		return append(acts, m.step(now, r)...)
-	case Renew:
+	case Renew, Probed:
 		return m.step(now, ev)
+	case Conflict:
+		return m.conflicted(now, ev.Owner)
 	case Stop:
 		return m.stop(now, ev.Release)
 	}
@@ -125,6 +139,13 @@ func (m *Machine) Lease() (Lease, bool) {
 		return Lease{}, false
 	}
 	return m.lease, true
+}
+
+// Claim returns what a server may hold for the client although it is not in use:
+// what was asked for and not refused, or given and not yet checked. With the lease
+// in use it is all that there is to give back; Stop with Release does so.
+func (m *Machine) Claim() (Lease, bool) {
+	return m.claim, m.claim.Addr.IsValid()
 }
 
 // fresh tells whether neither Start nor Resume has come yet. An INIT that waits

@@ -32,7 +32,8 @@ func (s *steady) Uint64() uint64 {
 }
 
 var (
-	testMAC = net.HardwareAddr{0x02, 0, 0, 0, 0, 0x05}
+	testMAC  = net.HardwareAddr{0x02, 0, 0, 0, 0, 0x05}
+	otherMAC = net.HardwareAddr{0x02, 0, 0, 0, 0, 0x09}
 	// testID is 01 and the MAC.
 	testID = []byte{1, 0x02, 0, 0, 0, 0, 0x05}
 )

@@ -40,9 +40,13 @@ const (
 	optRelayAgent     = 82
 	optSearch         = 119
 	optClassless      = 121
+	optMSClassless    = 249 // Microsoft's number of 121, from before it had one
 	optPad            = 0
 	optEnd            = 255
 )
+
+// maxOption is the longest value that fits into one option.
+const maxOption = math.MaxUint8
 
 // defaultMTU and minMessageSize bound option 57; RFC 2132, 9.10.
 const (
@@ -52,8 +56,8 @@ const (
 
 // reserved tells whether an option is the machine's own business and cannot come
 // from Config.Options: what identifies the client and the transaction, what only
-// relays and servers write, and rapid commit, by which a server would answer a
-// DISCOVER with an ACK. Options 12 and 60 may come from there when Config does
+// relays and servers write, and rapid commit, which Config.RapidCommit asks for.
+// Options 12 and 60 may come from there when Config does
 // not set them otherwise.
 func reserved(code uint8) bool {
 	switch code {
@@ -66,25 +70,39 @@ func reserved(code uint8) bool {
 
 // sendDiscover sends a DISCOVER, the first or another one.
 func (m *Machine) sendDiscover(now time.Time) []Action {
+	// An ACK may answer it where rapid commit is asked for.
+	m.noteAsked(now)
 	m.secs = secondsSince(m.begun, now)
+	return m.sent(now, Send{Msg: m.discover()})
+}
+
+// discover builds a DISCOVER.
+func (m *Machine) discover() *dhcpv4.DHCPv4 {
 	msg := m.question(dhcpv4.MessageTypeDiscover, m.secs)
 	wish := m.cfg.Address
 	if !wish.Is4() {
 		wish = m.wish
 	}
-	if wish.Is4() {
+	if wish.Is4() && wish != m.avoid {
 		msg.Options[optRequestedAddr] = wire4(wish)
 	}
-	return m.sent(now, Send{Msg: msg})
+	if m.cfg.RapidCommit {
+		msg.Options[optRapidCommit] = nil
+	}
+	return msg
 }
 
-// sendRequest sends the REQUEST of the state; RFC 2131, table 4.
-func (m *Machine) sendRequest(now time.Time) []Action {
+// noteAsked notes when a message leaves that an ACK may answer.
+func (m *Machine) noteAsked(now time.Time) {
 	if m.tries == 0 {
 		m.asked = now
 	}
 	m.last = now
+}
 
+// sendRequest sends the REQUEST of the state; RFC 2131, table 4.
+func (m *Machine) sendRequest(now time.Time) []Action {
+	m.noteAsked(now)
 	secs := secondsSince(m.begun, now)
 	if m.state == Requesting {
 		// RFC 2131, 3.1 number 3: relays that wait for a count of seconds must treat
@@ -138,7 +156,7 @@ func (m *Machine) question(kind dhcpv4.MessageType, secs uint16) *dhcpv4.DHCPv4 
 		o[optVendorClass] = []byte(m.cfg.VendorClass)
 	}
 	for _, opt := range m.cfg.Options {
-		if _, own := o[opt.Code]; !own && !reserved(opt.Code) {
+		if _, own := o[opt.Code]; !own && !reserved(opt.Code) && len(opt.Value) <= maxOption {
 			o[opt.Code] = opt.Value
 		}
 	}
@@ -154,6 +172,16 @@ func Release(cfg Config, l Lease) Send {
 	msg.ClientIPAddr = wire4(l.Addr.Addr())
 	msg.Options[optServerID] = wire4(l.Server)
 	return Send{Msg: msg, To: l.Server, Via: l.NextHop(l.Server)}
+}
+
+// decline builds the DHCPDECLINE of an address that another host uses; RFC 2131,
+// 4.4.4 and table 5: by broadcast, and ciaddr is 0, for the address is not ours.
+func (m *Machine) decline(l Lease, text string) Send {
+	msg := message(m.cfg, newXID(m.cfg.Rand), dhcpv4.MessageTypeDecline)
+	msg.Options[optRequestedAddr] = wire4(l.Addr.Addr())
+	msg.Options[optServerID] = wire4(l.Server)
+	msg.Options[optMessage] = []byte(text)
+	return Send{Msg: msg}
 }
 
 // releaseXID is the transaction id of a RELEASE. Nothing answers one, so it need
@@ -189,10 +217,10 @@ func message(cfg Config, xid dhcpv4.TransactionID, kind dhcpv4.MessageType) *dhc
 
 // parameterList is option 55: the machine's own list and then what else is
 // wished for. Option 121 stands before 3, as RFC 3442 asks: a server with little
-// room leaves out the last ones.
+// room leaves out the last ones. 249 follows 121, for which alone it stands in.
 func parameterList(request []uint8) []byte {
 	list := []byte{
-		optSubnetMask, optClassless, optRouter, optDNS, optDomain, optMTU, optStaticRoute, optNTP,
+		optSubnetMask, optClassless, optMSClassless, optRouter, optDNS, optDomain, optMTU, optStaticRoute, optNTP,
 		optLeaseTime, optServerID, optT1, optT2, optSearch,
 	}
 	for _, code := range request {

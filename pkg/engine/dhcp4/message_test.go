@@ -21,22 +21,26 @@ func fullConfig() Config {
 	cfg := testConfig()
 	cfg.Hostname, cfg.VendorClass = "web-0", "dhcp-meta"
 	cfg.Request = []uint8{252, 3, 43, 252}
+	cfg.RapidCommit = true
 	cfg.Options = []Option{
 		{77, []byte("class")}, {200, nil},
 		// None of these may get through.
 		{optHostname, []byte("other")}, {optRequestedAddr, []byte{6, 6, 6, 6}}, {optMessageType, []byte{8}},
 		{optServerID, []byte{6, 6, 6, 6}}, {optParameterList, []byte{1}}, {optMaxMessageSize, []byte{0, 1}},
 		{optClientID, []byte("other")}, {optRapidCommit, nil}, {optRelayAgent, []byte{1, 1, 1}}, {optEnd, nil}, {optPad, nil},
+		{201, make([]byte, 256)},
 	}
 	cfg.Broadcast = true
 	cfg.MTU = 9000
 	return cfg
 }
 
-// TestTable5 goes through all six messages of the client and compares each field
+// TestTable5 goes through all seven messages of the client and compares each field
 // and option with tables 4 and 5 of RFC 2131.
 func TestTable5(t *testing.T) {
-	const discover, request, release = dhcpv4.MessageTypeDiscover, dhcpv4.MessageTypeRequest, dhcpv4.MessageTypeRelease
+	const discover, request = dhcpv4.MessageTypeDiscover, dhcpv4.MessageTypeRequest
+	const decline, release = dhcpv4.MessageTypeDecline, dhcpv4.MessageTypeRelease
+	declined := []uint8{optMessageType, optRequestedAddr, optServerID, optClientID, optMessage}
 	addr, server := netip.MustParseAddr("10.0.0.5"), netip.MustParseAddr("10.0.0.1")
 	for _, tt := range []struct {
 		name    string
@@ -47,7 +51,8 @@ func TestTable5(t *testing.T) {
 		options []uint8
 		unicast bool
 	}{
-		{"DISCOVER", func(m *Machine) []Action { return m.Step(entered, Start{}) }, discover, true, false, question, false},
+		{"DISCOVER", func(m *Machine) []Action { return m.Step(entered, Start{}) },
+			discover, true, false, append(slices.Clone(question), optRapidCommit), false},
 		{"REQUEST in SELECTING", func(m *Machine) []Action {
 			m.Step(entered, Start{})
 			return m.Step(entered, received(answer(dhcpv4.MessageTypeOffer, m.xid, "10.0.0.5", grant()...)))
@@ -62,6 +67,16 @@ func TestTable5(t *testing.T) {
 			m.Step(epoch, Resume{testLease})
 			return m.Step(testLease.RebindAt(), Elapsed{})
 		}, request, true, true, question, false},
+		{"DECLINE in PROBING", func(m *Machine) []Action {
+			m.cfg.Probe = true
+			m.Step(entered, Start{Previous: &testLease})
+			m.Step(entered, received(answer(dhcpv4.MessageTypeAck, m.xid, "10.0.0.5", grant()...)))
+			return m.Step(entered, Probed{Owner: otherMAC})
+		}, decline, false, false, declined, false},
+		{"DECLINE of a lease in use", func(m *Machine) []Action {
+			m.Step(epoch, Resume{testLease})
+			return m.Step(entered, Conflict{Owner: otherMAC})
+		}, decline, false, false, declined, false},
 		{"RELEASE", func(m *Machine) []Action {
 			m.Step(epoch, Resume{testLease})
 			return m.Step(entered, Stop{Release: true})
@@ -106,7 +121,8 @@ func TestTable5(t *testing.T) {
 			for code, value := range map[uint8][]byte{
 				optRequestedAddr: addr.AsSlice(), optServerID: server.AsSlice(), optClientID: testID,
 				optHostname: []byte("web-0"), optVendorClass: []byte("dhcp-meta"), optMaxMessageSize: {0x23, 0x28},
-				optParameterList: {1, 121, 3, 6, 15, 26, 33, 42, 51, 54, 58, 59, 119, 252, 43},
+				optMessage:       []byte("in use by 02:00:00:00:00:09"),
+				optParameterList: {1, 121, 249, 3, 6, 15, 26, 33, 42, 51, 54, 58, 59, 119, 252, 43},
 			} {
 				if v, ok := msg.Options[code]; ok && !bytes.Equal(v, value) {
 					t.Errorf("option %d is %x, want %x", code, v, value)

@@ -2,6 +2,8 @@ package dhcp4
 
 import (
 	"math/rand/v2"
+	"net"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,7 +18,9 @@ type chooser interface{ IntN(n int) int }
 // checks after each step what always holds.
 func wander(t *testing.T, c chooser, steps int) {
 	t.Helper()
-	m := New(fullConfig())
+	cfg := fullConfig()
+	cfg.Probe = c.IntN(2) == 1
+	m := New(cfg)
 	now := epoch
 	var used Lease // by Use, until Drop
 	for range steps {
@@ -42,11 +46,19 @@ func wander(t *testing.T, c chooser, steps int) {
 		} else if held && l.Expired(now) && (late || m.Deadline().IsZero()) {
 			t.Fatalf("in %s at %s a lease is held that ended at %s", m.State(), now, l.ExpireAt())
 		}
-		waits := m.State() != Stopped && (m.State() != Bound || used.Lifetime != Infinite) && !m.fresh()
+		if claim, ok := m.Claim(); ok && m.State() == Bound {
+			t.Fatalf("in BOUND %v is claimed besides", claim.Addr)
+		}
+		asleep := m.State() == Bound && used.Lifetime == Infinite || m.State() == Probing && m.claim.Lifetime == Infinite
+		waits := m.State() != Stopped && !asleep && !m.fresh()
 		if waits == m.Deadline().IsZero() {
 			t.Fatalf("in %s the deadline is %v", m.State(), m.Deadline())
 		}
 	}
+}
+
+var kinds = []Kind{
+	KindDenied, KindServer, KindState, KindType, KindHardwareAddr, KindTransaction, KindClientID, KindOptions, KindRefusal,
 }
 
 // checkAction checks an action for itself, and that Use and Drop alternate.
@@ -55,6 +67,11 @@ func checkAction(t *testing.T, a Action, used *Lease) {
 	switch a := a.(type) {
 	case Claim:
 		checkLease(t, a.Lease)
+	case Probe:
+		checkLease(t, a.Lease)
+		if used.Addr.IsValid() {
+			t.Fatalf("%v is to be checked while %v is in use", a.Lease.Addr, used.Addr)
+		}
 	case Use:
 		checkLease(t, a.Lease)
 		*used = a.Lease
@@ -73,6 +90,9 @@ func checkAction(t *testing.T, a Action, used *Lease) {
 	case Ignore:
 		if a.Reason == "" {
 			t.Fatal("message ignored without a reason")
+		}
+		if !slices.Contains(kinds, a.Kind) {
+			t.Fatalf("message ignored with kind %q", a.Kind)
 		}
 	}
 }
@@ -102,7 +122,7 @@ func nextEvent(c chooser, m *Machine, now *time.Time) Event {
 			*now = d
 		}
 	}
-	switch c.IntN(12) {
+	switch c.IntN(15) {
 	case 0:
 		return Start{}
 	case 1:
@@ -111,7 +131,7 @@ func nextEvent(c chooser, m *Machine, now *time.Time) Event {
 	case 2:
 		return Resume{randomLease(c, *now)}
 	case 3:
-		return Renew{}
+		return Renew{Rebind: c.IntN(2) == 1}
 	case 4:
 		if c.IntN(20) == 0 {
 			return Stop{Release: c.IntN(2) == 0}
@@ -119,8 +139,22 @@ func nextEvent(c chooser, m *Machine, now *time.Time) Event {
 		return Elapsed{}
 	case 5, 6, 7:
 		return Elapsed{}
+	case 8, 9:
+		return Probed{Owner: owner(c)}
+	case 10:
+		if c.IntN(4) == 0 {
+			return Conflict{Owner: owner(c)}
+		}
 	}
 	return received(randomReply(c, m.xid))
+}
+
+// owner is nobody, three times out of four.
+func owner(c chooser) net.HardwareAddr {
+	if c.IntN(4) == 0 {
+		return otherMAC
+	}
+	return nil
 }
 
 func randomLease(c chooser, now time.Time) Lease {
@@ -152,6 +186,10 @@ func randomReply(c chooser, xid dhcpv4.TransactionID) *dhcpv4.DHCPv4 {
 		msg.Options[optT1], msg.Options[optT2] = wireValue(c.IntN(200)), wireValue(c.IntN(200))
 	case 4:
 		msg.TransactionID[0]++
+	case 5, 6:
+		msg.Options[optRapidCommit] = nil
+	case 7:
+		delete(msg.Options, optServerID)
 	}
 	return msg
 }

@@ -14,52 +14,91 @@ import (
 // to the machine.
 type reply struct {
 	Received
-	kind   dhcpv4.MessageType
+	kind dhcpv4.MessageType
+	// server is the zero Addr when option 54 is missing or senseless; vet lets no
+	// such reply through.
 	server netip.Addr
+	// remarks are what was found wrong with it and is put up with.
+	remarks []string
 }
 
-// vet checks all of a message that does not depend on the state. A reason says
-// why it is left aside.
-func (m *Machine) vet(in Received) (r reply, reason string) {
+// vet checks all of a message that does not depend on what was asked. An Ignore
+// says why it is left aside.
+func (m *Machine) vet(in Received) (reply, *Ignore) {
 	switch m.state {
-	case Init, Bound, Stopped:
-		return r, "no answer is awaited in " + m.state.String()
+	case Init, Probing, Bound, Stopped:
+		r := reply{Received: in}
+		return r, ignore(r, KindState, "no answer is awaited in %s", m.state)
 	}
+	r, no := readReply(m.cfg, m.xid, in)
+	if no != nil {
+		return r, no
+	}
+	if !r.server.IsValid() && m.knowsServerOf(r) {
+		r.server = m.lease.Server
+		r.remarks = append(r.remarks, fmt.Sprintf("ack has no server identifier (option 54): it came from %s, which was asked", r.server))
+	}
+	if !r.server.IsValid() {
+		return r, ignore(r, KindOptions, "%s from %s has no valid server identifier (option 54)", r.name(), in.From)
+	}
+	if why := m.cfg.denies(r.server); why != "" {
+		return r, ignore(r, KindDenied, "%s of server %s, which is %s", r.name(), r.server, why)
+	}
+	return r, nil
+}
+
+// readReply reads a message as a reply in a transaction of a client.
+func readReply(cfg Config, xid dhcpv4.TransactionID, in Received) (reply, *Ignore) {
+	r := reply{Received: in}
 	msg := in.Msg
 	switch {
 	case msg == nil:
-		return r, "empty message"
+		return r, ignore(r, KindType, "empty message")
 	case in.From.IsValid() && !in.From.Unmap().Is4():
-		return r, fmt.Sprintf("message came from %s, not over IPv4", in.From)
+		return r, ignore(r, KindType, "message came from %s, not over IPv4", in.From)
 	case msg.OpCode != dhcpv4.OpcodeBootReply:
-		return r, fmt.Sprintf("message has op %d and is no reply", msg.OpCode)
-	case !bytes.Equal(msg.ClientHWAddr, m.cfg.HardwareAddr):
-		return r, fmt.Sprintf("message is for hardware address %s", msg.ClientHWAddr)
-	case msg.TransactionID != m.xid:
-		return r, fmt.Sprintf("message is of transaction %s, not %s", msg.TransactionID, m.xid)
+		return r, ignore(r, KindType, "message has op %d and is no reply", msg.OpCode)
+	case !bytes.Equal(msg.ClientHWAddr, cfg.HardwareAddr):
+		return r, ignore(r, KindHardwareAddr, "message is for hardware address %s", msg.ClientHWAddr)
+	case msg.TransactionID != xid:
+		return r, ignore(r, KindTransaction, "message is of transaction %s, not %s", msg.TransactionID, xid)
 	}
-	r = reply{Received: in, kind: msg.MessageType()}
+	r.kind = msg.MessageType()
 	switch r.kind {
 	case dhcpv4.MessageTypeOffer, dhcpv4.MessageTypeAck, dhcpv4.MessageTypeNak:
 	case dhcpv4.MessageTypeNone:
-		return r, "message has no type (option 53): BOOTP, not DHCP"
+		return r, ignore(r, KindType, "message has no type (option 53): BOOTP, not DHCP")
 	default:
-		return r, fmt.Sprintf("message of type %s is not for a client", r.kind)
+		return r, ignore(r, KindType, "message of type %s is not for a client", r.kind)
 	}
-	// RFC 2131, table 3: the server identifier MUST be in all three.
-	id := msg.Options[optServerID]
-	if r.server = addr4(id); len(id) != 4 || !isHost(r.server) {
-		return r, fmt.Sprintf("%s from %s has no valid server identifier (option 54)", r.name(), in.From)
-	}
-	if len(m.cfg.Servers) > 0 && !slices.Contains(m.cfg.Servers, r.server) {
-		return r, fmt.Sprintf("%s of server %s, which is not in the list of allowed servers", r.name(), r.server)
+	if id := msg.Options[optServerID]; len(id) == 4 && isHost(addr4(id)) {
+		r.server = addr4(id)
 	}
 	// RFC 6842, 3: another client's. Servers before it send none.
-	if echo := msg.Options[optClientID]; len(echo) > 0 && len(m.cfg.ClientID) > 0 &&
-		!bytes.Equal(echo, m.cfg.ClientID) {
-		return r, fmt.Sprintf("%s of server %s is for client identifier %x (option 61)", r.name(), r.server, echo)
+	if echo := msg.Options[optClientID]; len(echo) > 0 && len(cfg.ClientID) > 0 && !bytes.Equal(echo, cfg.ClientID) {
+		return r, ignore(r, KindClientID, "%s from %s is for client identifier %x (option 61)", r.name(), in.From, echo)
 	}
-	return r, ""
+	return r, nil
+}
+
+// knowsServerOf tells whether a reply without option 54 can only be of the server
+// of the lease: the ACK to a REQUEST that went to that one alone, and from its
+// address. RFC 2131, table 3, has the option as a MUST, but a lease that goes on
+// needs no new server.
+func (m *Machine) knowsServerOf(r reply) bool {
+	_, sent := r.Msg.Options[optServerID]
+	return !sent && m.state == Renewing && r.kind == dhcpv4.MessageTypeAck && r.From.Unmap() == m.lease.Server
+}
+
+// denies says in words why a server may not be listened to; empty: it may.
+func (c Config) denies(server netip.Addr) string {
+	switch {
+	case slices.Contains(c.DenyServers, server):
+		return "in the list of denied servers"
+	case len(c.Servers) > 0 && !slices.Contains(c.Servers, server):
+		return "not in the list of allowed servers"
+	}
+	return ""
 }
 
 // name is the kind of message in words.
@@ -82,11 +121,13 @@ func (r reply) nakText() string {
 	return text
 }
 
-func ignore(in Received, reason string) Action {
-	return Ignore{Msg: in.Msg, From: in.From, Reason: reason}
+func ignore(r reply, kind Kind, format string, args ...any) *Ignore {
+	return &Ignore{Msg: r.Msg, From: r.From, Server: r.server, Kind: kind, Reason: fmt.Sprintf(format, args...)}
 }
 
-func ignored(r reply, reason string) []Action { return []Action{ignore(r.Received, reason)} }
+func ignored(r reply, kind Kind, format string, args ...any) []Action {
+	return []Action{*ignore(r, kind, format, args...)}
+}
 
 // isHost tells whether an address can be that of a host: a client, a server or a
 // router.

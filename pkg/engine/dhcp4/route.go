@@ -33,15 +33,39 @@ func (l Lease) NextHop(to netip.Addr) netip.Addr {
 // routes are those of option 121 when it is there and sound, and then no others;
 // otherwise those of option 33 and a default route over the first router
 // (RFC 3442; B47, B52).
-func (o *options) routes(routers []netip.Addr) []Route {
-	if v, ok := o.all[optClassless]; ok {
-		routes, err := parseClassless(v)
-		if err == nil {
-			return routes
-		}
-		o.remark("option 121 (classless routes) %v: not used, options 3 and 33 count", err)
+func (o *options) routes(addr netip.Prefix, routers []netip.Addr) []Route {
+	routes, ok := o.classless()
+	if !ok {
+		routes = o.classful(routers)
 	}
-	var routes []Route
+	if addr.IsSingleIP() {
+		routes = linksFirst(routes)
+	}
+	return routes
+}
+
+// classless reads option 121, or in its absence 249, which says the same. It is
+// false when there is neither, or what there is cannot be used.
+func (o *options) classless() (_ []Route, ok bool) {
+	code := uint8(optClassless)
+	v, ok := o.all[code]
+	if !ok {
+		code = optMSClassless
+		v, ok = o.all[code]
+	}
+	if !ok {
+		return nil, false
+	}
+	routes, err := parseClassless(v)
+	if err != nil {
+		o.remark("option %d (classless routes) %v: not used, options 3 and 33 count", code, err)
+		return nil, false
+	}
+	return routes, true
+}
+
+// classful are the routes without option 121.
+func (o *options) classful(routers []netip.Addr) (routes []Route) {
 	if v, ok := o.all[optStaticRoute]; ok {
 		var problems []string
 		routes, problems = parseStatic(v)
@@ -53,6 +77,28 @@ func (o *options) routes(routers []netip.Addr) []Route {
 		routes = append(routes, Route{Dst: netip.PrefixFrom(netip.IPv4Unspecified(), 0), Gateway: routers[0]})
 	}
 	return routes
+}
+
+// linksFirst puts the routes of a /32 into an order in which they can be installed:
+// first those that are on the link, and among them one to each router that no other
+// makes reachable. With such a mask nothing but the client is on the link, and the
+// kernel takes no route over a router that is not (B49).
+func linksFirst(routes []Route) []Route {
+	var links, over []Route
+	for _, r := range routes {
+		if r.Gateway.IsValid() {
+			over = append(over, r)
+		} else {
+			links = append(links, r)
+		}
+	}
+	for _, r := range over {
+		covers := func(l Route) bool { return l.Dst.Contains(r.Gateway) }
+		if !slices.ContainsFunc(links, covers) {
+			links = append(links, Route{Dst: netip.PrefixFrom(r.Gateway, r.Gateway.BitLen())})
+		}
+	}
+	return append(links, over...)
 }
 
 // parseClassless reads option 121. An error means that nothing of it is to be

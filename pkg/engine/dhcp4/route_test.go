@@ -86,6 +86,38 @@ func TestParseStatic(t *testing.T) {
 	}
 }
 
+// TestLinksFirst: the routes of a /32 in an order in which a kernel takes them.
+func TestLinksFirst(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		in, want []Route
+	}{
+		{"OK none", nil, nil},
+		{"OK default", []Route{route("0.0.0.0/0", "10.0.0.1")}, []Route{route("10.0.0.1/32", ""), route("0.0.0.0/0", "10.0.0.1")}},
+		{
+			"OK two routes over one router",
+			[]Route{route("0.0.0.0/0", "10.0.0.1"), route("10.9.0.0/16", "10.0.0.1")},
+			[]Route{route("10.0.0.1/32", ""), route("0.0.0.0/0", "10.0.0.1"), route("10.9.0.0/16", "10.0.0.1")},
+		},
+		{
+			"OK two routers",
+			[]Route{route("0.0.0.0/0", "10.0.0.1"), route("10.9.0.0/16", "10.0.0.2")},
+			[]Route{route("10.0.0.1/32", ""), route("10.0.0.2/32", ""), route("0.0.0.0/0", "10.0.0.1"), route("10.9.0.0/16", "10.0.0.2")},
+		},
+		{
+			"OK the link is there, behind",
+			[]Route{route("0.0.0.0/0", "10.0.0.1"), route("10.0.0.0/24", "")},
+			[]Route{route("10.0.0.0/24", ""), route("0.0.0.0/0", "10.0.0.1")},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if diff := cmp.Diff(tt.want, linksFirst(tt.in), equalAddrs); diff != "" {
+				t.Errorf("routes (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestNextHop(t *testing.T) {
 	routed := Lease{
 		Addr:    netip.MustParsePrefix("10.0.0.5/24"),

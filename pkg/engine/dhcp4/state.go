@@ -12,11 +12,13 @@ import (
 type State uint8
 
 // The states. REBOOTING stands for INIT-REBOOT too: the machine leaves
-// INIT-REBOOT within the step that enters it.
+// INIT-REBOOT within the step that enters it. PROBING is the machine's own, for
+// the check that RFC 2131, 4.4.1, puts between ACK and BOUND.
 const (
 	Init State = iota
 	Selecting
 	Requesting
+	Probing
 	Rebooting
 	Bound
 	Renewing
@@ -24,10 +26,11 @@ const (
 	Stopped
 )
 
-// String returns the name that RFC 2131 gives the state.
+// String returns the name that RFC 2131 gives the state, or would give it.
 func (s State) String() string {
 	names := [...]string{
-		Init: "INIT", Selecting: "SELECTING", Requesting: "REQUESTING", Rebooting: "REBOOTING",
+		Init: "INIT", Selecting: "SELECTING", Requesting: "REQUESTING",
+		Probing: "PROBING", Rebooting: "REBOOTING",
 		Bound: "BOUND", Renewing: "RENEWING", Rebinding: "REBINDING", Stopped: "STOPPED",
 	}
 	if int(s) < len(names) {
@@ -37,7 +40,7 @@ func (s State) String() string {
 }
 
 // step lets the state take an event: Elapsed when the deadline has come, Renew,
-// or a reply that vet let through.
+// Probed, or a reply that vet let through.
 func (m *Machine) step(now time.Time, ev Event) []Action {
 	switch m.state {
 	case Init:
@@ -46,6 +49,8 @@ func (m *Machine) step(now time.Time, ev Event) []Action {
 		return m.stepSelecting(now, ev)
 	case Requesting:
 		return m.stepRequesting(now, ev)
+	case Probing:
+		return m.stepProbing(now, ev)
 	case Rebooting:
 		return m.stepRebooting(now, ev)
 	case Bound:
@@ -81,7 +86,7 @@ func (m *Machine) resume(now time.Time, l Lease) []Action {
 		return m.expire(now)
 	}
 	if t1 := l.RenewAt(); t1.IsZero() || now.Before(t1) {
-		return m.toBound(now, l, nil)
+		return m.toBound(l, nil)
 	}
 	return append([]Action{Use{Lease: l}}, m.toRebooting(now)...)
 }
@@ -94,6 +99,8 @@ func (m *Machine) stop(now time.Time, release bool) []Action {
 		acts = []Action{Drop{Lease: m.lease, Reason: Expired}}
 	case m.held && release:
 		acts = []Action{Release(m.cfg, m.lease), Drop{Lease: m.lease, Reason: Released}}
+	case m.state == Probing && m.claim.Expired(now):
+		// It ended while it was checked; the address may be somebody else's by now.
 	case m.claim.Addr.IsValid() && release:
 		// The server may have given it already, with the ACK still on its way.
 		acts = []Action{Release(m.cfg, m.claim)}
@@ -124,12 +131,15 @@ func (m *Machine) stepSelecting(now time.Time, ev Event) []Action {
 	case Elapsed:
 		return m.sendDiscover(now)
 	case reply:
-		if ev.kind != dhcpv4.MessageTypeOffer {
+		switch {
+		case ev.kind == dhcpv4.MessageTypeAck && m.cfg.RapidCommit:
+			return m.takeRapidAck(now, ev)
+		case ev.kind != dhcpv4.MessageTypeOffer:
 			return m.unexpected(ev)
 		}
 		offer, _, err := parseLease(ev, netip.Prefix{})
 		if err != nil {
-			return ignored(ev, err.Error())
+			return ignored(ev, KindOptions, "%v", err)
 		}
 		offer.Start = now
 		return m.toRequesting(now, offer)
@@ -139,15 +149,20 @@ func (m *Machine) stepSelecting(now time.Time, ev Event) []Action {
 
 // toRequesting asks for what was offered, in the transaction of the DISCOVER.
 func (m *Machine) toRequesting(now time.Time, offer Lease) []Action {
+	acts := m.claimed(offer)
+	m.enter(Requesting)
+	return append(acts, m.sendRequest(now)...)
+}
+
+// claimed puts a claim in the place of an older one.
+func (m *Machine) claimed(l Lease) []Action {
 	var acts []Action
-	if c := m.claim; c.Addr.IsValid() && (c.Addr.Addr() != offer.Addr.Addr() || c.Server != offer.Server) {
+	if c := m.claim; c.Addr.IsValid() && (c.Addr.Addr() != l.Addr.Addr() || c.Server != l.Server) {
 		// The ACK to an earlier REQUEST may have been lost. One client, one lease.
 		acts = append(acts, Release(m.cfg, c))
 	}
-	m.enter(Requesting)
-	m.claim = offer
-	acts = append(acts, Claim{Lease: offer})
-	return append(acts, m.sendRequest(now)...)
+	m.claim = l
+	return append(acts, Claim{Lease: l})
 }
 
 // stepRequesting listens to the chosen server alone (B12).
@@ -160,7 +175,7 @@ func (m *Machine) stepRequesting(now time.Time, ev Event) []Action {
 		return m.toSelecting(now)
 	case reply:
 		if ev.server != m.claim.Server {
-			return ignored(ev, fmt.Sprintf("%s of server %s; %s was chosen", ev.name(), ev.server, m.claim.Server))
+			return ignored(ev, KindServer, "%s of server %s; %s was chosen", ev.name(), ev.server, m.claim.Server)
 		}
 		return m.takeAnswer(now, ev)
 	}
@@ -186,7 +201,7 @@ func (m *Machine) stepRebooting(now time.Time, ev Event) []Action {
 		case m.tries < rebootTries:
 			return m.sendRequest(now)
 		case m.held:
-			return m.extend(now) // RFC 2131, 3.2 number 4: the rest of the lease may be used
+			return m.extend(now, Renewing) // RFC 2131, 3.2 number 4: the rest of the lease may be used
 		}
 		m.wish, m.claim = m.claim.Addr.Addr(), Lease{}
 		return m.toSelecting(now)
@@ -197,27 +212,41 @@ func (m *Machine) stepRebooting(now time.Time, ev Event) []Action {
 }
 
 // toBound begins to use a lease.
-func (m *Machine) toBound(now time.Time, l Lease, remarks []string) []Action {
+func (m *Machine) toBound(l Lease, remarks []string) []Action {
+	if m.held {
+		m.conflicts = 0
+	}
 	m.enter(Bound)
 	m.lease, m.held = l, true
-	m.claim, m.refusals = Lease{}, 0
+	m.claim, m.remarks, m.avoid, m.refusals = Lease{}, nil, netip.Addr{}, 0
 	m.deadline = l.RenewAt()
 	return []Action{Use{Lease: l, Remarks: remarks}}
 }
 
 // stepBound waits for T1, or for a Renew; vet lets no reply through.
-func (m *Machine) stepBound(now time.Time, _ Event) []Action {
+func (m *Machine) stepBound(now time.Time, ev Event) []Action {
+	least := Renewing
+	switch ev := ev.(type) {
+	case Probed:
+		return nil
+	case Renew:
+		if ev.Rebind {
+			least = Rebinding
+		}
+	}
 	m.begun = now
-	return m.extend(now)
+	return m.extend(now, least)
 }
 
-// extend goes on with a held lease as its times ask for, and sends what is due.
-func (m *Machine) extend(now time.Time) []Action {
-	s, end := Renewing, m.lease.RebindAt()
+// extend goes on with a held lease as its times ask for, in the state least or
+// the one after it, and sends what is due.
+func (m *Machine) extend(now time.Time, least State) []Action {
+	t1, t2 := m.lease.RenewAt(), m.lease.RebindAt()
+	s, end := least, t2
 	switch {
 	case m.lease.Expired(now):
 		return m.expire(now)
-	case !end.IsZero() && !now.Before(end):
+	case least == Rebinding, !t2.IsZero() && !now.Before(t2):
 		s, end = Rebinding, m.lease.ExpireAt()
 	}
 	if m.state != s {
@@ -225,11 +254,26 @@ func (m *Machine) extend(now time.Time) []Action {
 		m.xid = newXID(m.cfg.Rand)
 		m.whole = end.Sub(now) // without meaning, and not used, when there is no end
 	}
+	if m.early(now) && m.tries >= requestTries {
+		// A Renew that nobody answered, of a lease that has time.
+		m.enter(Bound)
+		m.deadline = t1
+		return nil
+	}
 	acts := m.sendRequest(now)
-	if !end.IsZero() {
+	switch {
+	case !m.early(now):
 		m.deadline = now.Add(renewDelay(end.Sub(now), m.whole))
+	case !t1.IsZero() && t1.Before(m.deadline):
+		m.deadline = t1
 	}
 	return acts
+}
+
+// early tells whether T1 of the lease is still to come.
+func (m *Machine) early(now time.Time) bool {
+	t1 := m.lease.RenewAt()
+	return t1.IsZero() || now.Before(t1)
 }
 
 // stepRenewing listens to the server of the lease alone: it is the only one
@@ -237,15 +281,14 @@ func (m *Machine) extend(now time.Time) []Action {
 func (m *Machine) stepRenewing(now time.Time, ev Event) []Action {
 	switch ev := ev.(type) {
 	case Elapsed:
-		if m.lease.T2 == Infinite && m.tries >= requestTries {
-			// A Renew that nobody answered, of a lease that needs none.
-			m.enter(Bound)
-			return nil
+		return m.extend(now, Renewing)
+	case Renew:
+		if ev.Rebind {
+			return m.extend(now, Rebinding)
 		}
-		return m.extend(now)
 	case reply:
 		if ev.server != m.lease.Server {
-			return ignored(ev, fmt.Sprintf("%s of server %s; %s was asked", ev.name(), ev.server, m.lease.Server))
+			return ignored(ev, KindServer, "%s of server %s; %s was asked", ev.name(), ev.server, m.lease.Server)
 		}
 		return m.takeAnswer(now, ev)
 	}
@@ -256,7 +299,7 @@ func (m *Machine) stepRenewing(now time.Time, ev Event) []Action {
 func (m *Machine) stepRebinding(now time.Time, ev Event) []Action {
 	switch ev := ev.(type) {
 	case Elapsed:
-		return m.extend(now)
+		return m.extend(now, Rebinding)
 	case reply:
 		return m.takeAnswer(now, ev)
 	}
@@ -268,5 +311,5 @@ func (m *Machine) enter(s State) { m.state, m.tries, m.deadline = s, 0, time.Tim
 
 // unexpected leaves a reply aside that has no meaning in the state.
 func (m *Machine) unexpected(r reply) []Action {
-	return ignored(r, fmt.Sprintf("%s is not awaited in %s", r.name(), m.state))
+	return ignored(r, KindState, "%s is not awaited in %s", r.name(), m.state)
 }

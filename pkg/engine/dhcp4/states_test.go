@@ -42,6 +42,11 @@ func situations() []situation {
 		}},
 		{"SELECTING", Selecting, func(m *Machine) { m.Step(entered, Start{}) }},
 		{"REQUESTING", Requesting, requesting},
+		{"PROBING", Probing, func(m *Machine) {
+			m.cfg.Probe = true
+			requesting(m)
+			m.Step(entered, received(answer(dhcpv4.MessageTypeAck, m.xid, "10.0.0.5", grant()...)))
+		}},
 		{"REBOOTING", Rebooting, func(m *Machine) { m.Step(entered, Start{Previous: &testLease}) }},
 		{"REBOOTING, address in use", Rebooting, func(m *Machine) { m.Step(entered, Resume{testLease}) }},
 		{"BOUND", Bound, resumed},
@@ -86,6 +91,17 @@ func happenings() []happening {
 		reply("offer", offer, "10.0.0.5", grant()...),
 		reply("offer without a mask", offer, "10.0.0.5", optServerID, "10.0.0.1", optLeaseTime, 3600),
 		reply("ack", ack, "10.0.0.5", grant()...),
+		{"ack with rapid commit, asked for", func(m *Machine) []Action {
+			if m.state != Selecting {
+				return nil // it is an ack like any other
+			}
+			m.cfg.RapidCommit = true
+			return m.Step(later(m), received(answer(ack, m.xid, "10.0.0.5", grant(optRapidCommit, []byte{})...)))
+		}},
+		{"ack, addresses are probed", func(m *Machine) []Action {
+			m.cfg.Probe = true
+			return m.Step(later(m), received(answer(ack, m.xid, "10.0.0.5", grant()...)))
+		}},
 		reply("ack of another server", ack, "10.0.0.5", grant(optServerID, "10.0.0.2")...),
 		reply("ack of another address", ack, "10.0.0.6", grant()...),
 		reply("ack that cannot be used", ack, "10.0.0.5", optServerID, "10.0.0.1"),
@@ -96,6 +112,10 @@ func happenings() []happening {
 		past("deadline, past T2", testLease.RebindAt().Add(time.Second)),
 		past("deadline, past the end", testLease.ExpireAt()),
 		ev("renew", Renew{}),
+		ev("renew by all servers", Renew{Rebind: true}),
+		ev("probed, free", Probed{}),
+		ev("probed, in use", Probed{Owner: otherMAC}),
+		ev("conflict", Conflict{Owner: otherMAC}),
 		ev("stop", Stop{}),
 		ev("stop with release", Stop{Release: true}),
 	}
@@ -197,6 +217,8 @@ func actionNames(acts []Action) string {
 			names = append(names, "Claim")
 		case Send:
 			names = append(names, "Send "+a.Msg.MessageType().String())
+		case Probe:
+			names = append(names, "Probe")
 		case Use:
 			names = append(names, "Use")
 		case Drop:

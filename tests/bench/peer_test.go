@@ -1,9 +1,11 @@
 package bench
 
 import (
+	"bytes"
+	"encoding/json"
+	"fmt"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/dhcp-meta/dhcp-meta/tests/rig"
@@ -23,9 +25,9 @@ func BenchmarkPeer(b *testing.B) {
 		theirs, ours := newSandboxes(b, 60), newSandboxes(b, 60)
 		own := l.Engine.Load(b)
 		b.StartTimer()
-		for _, pod := range theirs {
-			addByPeer(b, l, pod, socket)
-		}
+		atOnce(b, 16, theirs, func(pod *rig.Sandbox) error {
+			return reference(l, "ADD", pod, rig.Object{"type": "dhcp", "daemonSocketPath": socket})
+		})
 		b.StopTimer()
 		all := rig.LoadOf(b, peer.PID())
 		each(b, l, "ADD", 16, ours)
@@ -50,20 +52,26 @@ func awaitSocket(b *testing.B, peer *rig.Process, socket string) {
 	}
 }
 
-func addByPeer(b *testing.B, l *rig.Lab, pod *rig.Sandbox, socket string) {
-	b.Helper()
-	conf := `{"cniVersion":"1.0.0","name":"site","type":"macvlan","master":"` + rig.Uplink +
-		`","ipam":{"type":"dhcp","daemonSocketPath":"` + socket + `"}}`
+// reference executes the reference macvlan plugin, with an ipam object or without.
+func reference(l *rig.Lab, verb string, pod *rig.Sandbox, ipam rig.Object) error {
+	conf := rig.Object{"cniVersion": "1.0.0", "name": "site", "type": "macvlan", "master": rig.Uplink}
+	if ipam != nil {
+		conf["ipam"] = ipam
+	}
+	stdin, err := json.Marshal(conf)
+	if err != nil {
+		return err
+	}
 	cmd := exec.Command(filepath.Join(rig.Plugins(), "macvlan"))
-	cmd.Env = []string{"CNI_COMMAND=ADD", "CNI_CONTAINERID=" + pod.ID, "CNI_NETNS=" + pod.Path,
+	cmd.Env = []string{"CNI_COMMAND=" + verb, "CNI_CONTAINERID=" + pod.ID, "CNI_NETNS=" + pod.Path,
 		"CNI_IFNAME=net1", "CNI_PATH=" + rig.Plugins()}
-	cmd.Stdin = strings.NewReader(conf)
-	var out strings.Builder
-	cmd.Stdout, cmd.Stderr = &out, &out
+	var out bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), &out, &out
 	if err := l.Node.Do(cmd.Start); err != nil {
-		b.Fatal(err)
+		return err
 	}
 	if err := cmd.Wait(); err != nil {
-		b.Fatalf("ADD by the reference plugins: %v\n%s", err, out.String())
+		return fmt.Errorf("%s by the reference plugins: %w: %s", verb, err, out.String())
 	}
+	return nil
 }

@@ -114,6 +114,8 @@ func (s *scripted) count(verb string) int {
 
 // backend is an engine whose answers a test may change.
 type backend struct {
+	api.Backend // nil: what the plugin never calls
+
 	journal  *journal
 	lease    api.Lease
 	requests []api.Request

@@ -75,6 +75,32 @@ func (c Client) List(ctx context.Context) ([]Status, error) {
 	return l, err
 }
 
+// Renew asks a server for the lease now: with rebind any, otherwise the one that
+// granted it. It returns what has become of the attachment, half a minute later
+// at most.
+func (c Client) Renew(ctx context.Context, id AttachmentID, rebind bool) (Status, error) {
+	verb := "/renew"
+	if rebind {
+		verb = "/rebind"
+	}
+	var s Status
+	err := c.call(ctx, "POST", attachmentPath(id)+verb, nil, &s)
+	return s, err
+}
+
+// Release takes the address of a pod away that goes on to run.
+func (c Client) Release(ctx context.Context, id AttachmentID) error {
+	return c.call(ctx, "POST", attachmentPath(id)+"/release", nil, nil)
+}
+
+// Probe returns what the servers of a network offer. It takes r.Timeout, however
+// many answer.
+func (c Client) Probe(ctx context.Context, r ProbeRequest) (ProbeReport, error) {
+	var p ProbeReport
+	err := c.call(ctx, "POST", "/v1/probe", r, &p)
+	return p, err
+}
+
 // Ready is nil when Attach can work now.
 func (c Client) Ready(ctx context.Context) error { return c.call(ctx, "GET", "/readyz", nil, nil) }
 

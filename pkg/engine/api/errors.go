@@ -9,6 +9,7 @@ import (
 // CNI error codes that the engine gives (CNI specification, "Error"; codes from
 // 100 up are a plugin's own, below 100 reserved).
 const (
+	CodeUnknown  = types.ErrUnknownContainer            // 3: no such attachment
 	CodeConfig   = types.ErrInvalidNetworkConfig        // 7: the network configuration is wrong
 	CodeEnv      = types.ErrInvalidEnvironmentVariables // 4: a namespace or interface that cannot be served
 	CodeTryAgain = types.ErrTryAgainLater               // 11: a retry can help

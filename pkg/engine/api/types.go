@@ -125,6 +125,18 @@ type Backend interface {
 	Sweep(ctx context.Context, s Sweep) error
 	// List returns all attachments, sorted by id.
 	List(ctx context.Context) ([]Status, error)
+	// Renew has the server asked for the lease now, as if T1 had come, with
+	// rebind as if T2 had, and waits for the outcome, half a minute at most. A nil
+	// error says that a server has granted a lease since the call; it may be of
+	// another address, when the server took the old one back. When nobody answers
+	// the lease stays as it is and goes on to be asked for in its own time.
+	Renew(ctx context.Context, id AttachmentID, rebind bool) (Status, error)
+	// Release is Detach by hand: the pod stays, and has no address afterwards.
+	// Other than there, an attachment that is unknown or superseded is an error.
+	// It is carried through when its caller goes away.
+	Release(ctx context.Context, id AttachmentID) error
+	// Probe asks who would give the interface an address. It leases nothing.
+	Probe(ctx context.Context, r ProbeRequest) (ProbeReport, error)
 	// Ready is nil when Attach can work: records are restored and the state
 	// folder can be written.
 	Ready() error

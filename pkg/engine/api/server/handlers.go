@@ -55,6 +55,39 @@ func (s *Server) detachAttachment(r *http.Request, _ []byte) (any, error) {
 	return nil, err
 }
 
+func (s *Server) renew(r *http.Request, _ []byte) (any, error)  { return s.ask(r, false) }
+func (s *Server) rebind(r *http.Request, _ []byte) (any, error) { return s.ask(r, true) }
+
+func (s *Server) ask(r *http.Request, rebind bool) (any, error) {
+	id, err := attachmentID(r)
+	if err != nil {
+		return nil, err
+	}
+	return s.backend.Renew(r.Context(), id, rebind)
+}
+
+func (s *Server) release(r *http.Request, _ []byte) (any, error) {
+	id, err := attachmentID(r)
+	if err != nil {
+		return nil, err
+	}
+	return nil, s.backend.Release(r.Context(), id)
+}
+
+func (s *Server) probe(r *http.Request, body []byte) (any, error) {
+	var req api.ProbeRequest
+	if err := decode(body, &req); err != nil {
+		return nil, err
+	}
+	if req.Netns == "" || req.IfName == "" {
+		return nil, badRequest(errors.New("probe: netns and ifName are required"))
+	}
+	if req.Timeout < 0 || req.Timeout > api.MaxProbe {
+		return nil, badRequest(fmt.Errorf("probe: timeout is %v, not between 0 and %v", req.Timeout, api.MaxProbe))
+	}
+	return s.backend.Probe(r.Context(), req)
+}
+
 func (s *Server) list(r *http.Request, _ []byte) (any, error) {
 	l, err := s.backend.List(r.Context())
 	if l == nil {

@@ -43,9 +43,29 @@ var badRequests = []struct {
 	{"bad sweep of no network", "POST", "/v1/sweep", `{"valid":[]}`, 400, 6, "network"},
 	{"bad sweep without a list", "POST", "/v1/sweep", `{"network":"site"}`, 400, 6, "valid"},
 	{"bad sweep with null", "POST", "/v1/sweep", `{"network":"site","valid":null}`, 400, 6, "valid"},
+	{"bad id of a renewal", "POST", "/v1/attachments/a:b/net1/renew", "", 400, 4, "containerID"},
+	{"bad id of a rebinding", "POST", "/v1/attachments/a/net%2F1/rebind", "", 400, 4, "interface name"},
+	{"bad id of a release", "POST", "/v1/attachments/..%2Fa/net1/release", "", 400, 4, "containerID"},
+	{"bad probe without a body", "POST", "/v1/probe", "", 400, 6, "decode the request"},
+	{"bad probe of no namespace", "POST", "/v1/probe", `{"ifName":"net1"}`, 400, 6, "netns"},
+	{"bad probe of no interface", "POST", "/v1/probe", `{"netns":"/run/netns/a"}`, 400, 6, "ifName"},
+	{"bad probe without patience", "POST", "/v1/probe", `{"netns":"/run/netns/a","ifName":"net1","timeout":-1}`, 400, 6, "timeout"},
+	{"bad probe without end", "POST", "/v1/probe", `{"netns":"/run/netns/a","ifName":"net1","timeout":60000000001}`, 400, 6, "1m0s"},
 	{"bad method", "PATCH", "/v1/attachments/0a1b2c/net1", "", 404, 999, "PATCH"},
 	{"bad path", "GET", "/v2/attachments", "", 404, 999, "/v2/attachments"},
 	{"bad huge body", "POST", "/v1/sweep", `{"network":"` + strings.Repeat("x", maxBody) + `"}`, 413, 6, "too large"},
+}
+
+// An attachment that is not there is told apart, for people with curl.
+func TestUnknownAttachment(t *testing.T) {
+	s := New(fake{release: func(context.Context, api.AttachmentID) error {
+		return api.WithCode(api.CodeUnknown, errors.New("no attachment 0a1b2c:net1"))
+	}}, slog.New(slog.DiscardHandler))
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, httptest.NewRequest("POST", "/v1/attachments/0a1b2c/net1/release", nil))
+	if w.Code != http.StatusNotFound || !strings.Contains(w.Body.String(), `"code":3`) {
+		t.Errorf("answer is %d %s", w.Code, w.Body)
+	}
 }
 
 func TestBadRequests(t *testing.T) {
@@ -178,6 +198,7 @@ func FuzzRequest(f *testing.F) {
 	}
 	f.Add(good)
 	f.Add([]byte(`{"network":"site","valid":[{"containerID":"a","ifName":"b"}]}`))
+	f.Add([]byte(`{"netns":"/run/netns/pod","ifName":"net1","timeout":5000000000,"clientID":"none"}`))
 	var logs logBuffer
 	f.Fuzz(func(t *testing.T, body []byte) {
 		s := New(fake{
@@ -193,8 +214,14 @@ func FuzzRequest(f *testing.F) {
 				}
 				return nil
 			},
+			probe: func(_ context.Context, p api.ProbeRequest) (api.ProbeReport, error) {
+				if p.Netns == "" || p.IfName == "" || p.Timeout < 0 || p.Timeout > api.MaxProbe {
+					t.Errorf("backend got %+v", p)
+				}
+				return report, nil
+			},
 		}, logs.logger())
-		for _, call := range [][2]string{{"PUT", "/v1/attachments/0a1b2c/net1"}, {"POST", "/v1/sweep"}} {
+		for _, call := range [][2]string{{"PUT", "/v1/attachments/0a1b2c/net1"}, {"POST", "/v1/sweep"}, {"POST", "/v1/probe"}} {
 			w := httptest.NewRecorder()
 			req, err := http.NewRequest(call[0], call[1], bytes.NewReader(body))
 			if err != nil {

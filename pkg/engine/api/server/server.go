@@ -61,7 +61,11 @@ func New(b api.Backend, log *slog.Logger) *Server {
 		"PUT /v1/attachments/{container}/{ifname}":          s.attach,
 		"POST /v1/attachments/{container}/{ifname}/check":   s.check,
 		"DELETE /v1/attachments/{container}/{ifname}":       s.detachAttachment,
+		"POST /v1/attachments/{container}/{ifname}/renew":   s.renew,
+		"POST /v1/attachments/{container}/{ifname}/rebind":  s.rebind,
+		"POST /v1/attachments/{container}/{ifname}/release": s.release,
 		"GET /v1/attachments":                               s.list,
+		"POST /v1/probe":                                    s.probe,
 		"POST /v1/sweep":                                    s.sweep,
 		"GET /healthz":                                      s.healthy,
 		"GET /readyz":                                       s.ready,
@@ -175,7 +179,7 @@ func failure(err error) (int, []byte) {
 	switch {
 	case errors.As(err, &tooLarge):
 		return http.StatusRequestEntityTooLarge, body
-	case errors.Is(err, errUnknown):
+	case errors.Is(err, errUnknown), e.Code == api.CodeUnknown:
 		return http.StatusNotFound, body
 	}
 	switch e.Code {

@@ -31,6 +31,9 @@ type fake struct {
 	detach  func(context.Context, api.AttachmentID) error
 	sweep   func(context.Context, api.Sweep) error
 	list    func(context.Context) ([]api.Status, error)
+	renew   func(context.Context, api.AttachmentID, bool) (api.Status, error)
+	release func(context.Context, api.AttachmentID) error
+	probe   func(context.Context, api.ProbeRequest) (api.ProbeReport, error)
 	ready   func() error
 }
 
@@ -42,7 +45,14 @@ func (f fake) Check(ctx context.Context, r api.Request) (api.Lease, error)  { re
 func (f fake) Detach(ctx context.Context, id api.AttachmentID) error        { return f.detach(ctx, id) }
 func (f fake) Sweep(ctx context.Context, s api.Sweep) error                 { return f.sweep(ctx, s) }
 func (f fake) List(ctx context.Context) ([]api.Status, error)               { return f.list(ctx) }
-func (f fake) Ready() error                                                 { return f.ready() }
+func (f fake) Renew(ctx context.Context, id api.AttachmentID, rebind bool) (api.Status, error) {
+	return f.renew(ctx, id, rebind)
+}
+func (f fake) Release(ctx context.Context, id api.AttachmentID) error { return f.release(ctx, id) }
+func (f fake) Probe(ctx context.Context, r api.ProbeRequest) (api.ProbeReport, error) {
+	return f.probe(ctx, r)
+}
+func (f fake) Ready() error { return f.ready() }
 
 // logBuffer holds what was logged; safe for concurrent use.
 type logBuffer struct {
@@ -122,6 +132,17 @@ var (
 		DNS:          api.DNS{Nameservers: []string{"10.77.0.3"}, Domain: "site.example", Search: []string{"a.example"}},
 		MTU:          1400,
 	}
+	probe  = api.ProbeRequest{Netns: "/run/netns/pod", IfName: "net1", Timeout: 5 * time.Second, ClientID: "none", Broadcast: true}
+	report = api.ProbeReport{
+		Netns: "/run/netns/pod", IfName: "net1", HardwareAddr: "02:00:00:00:00:01", Kind: "veth", ClientID: "01020000000001",
+		Discovers: 2, Waited: 5 * time.Second, LeftAside: []string{"nak"}, Hint: "look there",
+		Offers: []api.Offer{{
+			Server: "10.77.0.1", From: "10.77.0.2", Relay: "10.77.0.3", After: time.Millisecond, Discover: 1,
+			Address: "10.77.0.50/24", LeaseSeconds: 3600, T1Seconds: 1800, T2Seconds: 3150, Infinite: true,
+			Routers: []string{"10.77.0.1"}, Routes: lease.Routes, DNS: lease.DNS, NTP: []string{"10.77.0.4"}, MTU: 1400,
+			Options: []api.OfferedOption{{Code: 1, Value: "ffffff00"}}, Remarks: []string{"odd"}, Problem: "none",
+		}},
+	}
 )
 
 // TestValues sends every value there and back.
@@ -148,22 +169,35 @@ func TestValues(t *testing.T) {
 		detach: func(_ context.Context, id api.AttachmentID) error { got = append(got, "detach", id); return nil },
 		sweep:  func(_ context.Context, s api.Sweep) error { got = append(got, "sweep", s); return nil },
 		list:   func(context.Context) ([]api.Status, error) { got = append(got, "list"); return statuses, nil },
-		ready:  func() error { got = append(got, "ready"); return nil },
+		renew: func(_ context.Context, id api.AttachmentID, rebind bool) (api.Status, error) {
+			got = append(got, "renew", id, rebind)
+			return statuses[0], nil
+		},
+		release: func(_ context.Context, id api.AttachmentID) error { got = append(got, "release", id); return nil },
+		probe: func(_ context.Context, r api.ProbeRequest) (api.ProbeReport, error) {
+			got = append(got, "probe", r)
+			return report, nil
+		},
+		ready: func() error { got = append(got, "ready"); return nil },
 	})
 	ctx := t.Context()
+	renewed, err4 := r.Renew(ctx, id, false)
+	rebound, err5 := r.Renew(ctx, id, true)
+	probed, err6 := r.Probe(ctx, probe)
 	attached, err1 := r.Attach(ctx, request)
 	checked, err2 := r.Check(ctx, request)
 	listed, err3 := r.List(ctx)
-	if err := errors.Join(err1, err2, err3, r.Prepare(ctx, request), r.Detach(ctx, id),
+	if err := errors.Join(err1, err2, err3, err4, err5, err6, r.Release(ctx, id), r.Prepare(ctx, request), r.Detach(ctx, id),
 		r.Sweep(ctx, sweep), r.Sweep(ctx, api.Sweep{Network: "site"}), r.Ready(ctx), r.Healthy(ctx)); err != nil {
 		t.Fatal(err)
 	}
-	want := []any{"attach", request, "check", request, "list", "prepare", request, "detach", id,
+	want := []any{"renew", id, false, "renew", id, true, "probe", probe, "attach", request, "check", request, "list", "release", id, "prepare", request, "detach", id,
 		"sweep", sweep, "sweep", api.Sweep{Network: "site", Valid: []api.AttachmentID{}}, "ready"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("what the backend got (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]any{lease, lease, statuses}, []any{attached, checked, listed}); diff != "" {
+	if diff := cmp.Diff([]any{lease, lease, statuses, statuses[0], statuses[0], report},
+		[]any{attached, checked, listed, renewed, rebound, probed}); diff != "" {
 		t.Errorf("what the client got (-want +got):\n%s", diff)
 	}
 }
@@ -191,7 +225,12 @@ func TestCodes(t *testing.T) {
 				detach:  func(context.Context, api.AttachmentID) error { return tt.err },
 				sweep:   func(context.Context, api.Sweep) error { return tt.err },
 				list:    func(context.Context) ([]api.Status, error) { return nil, tt.err },
+				renew:   func(context.Context, api.AttachmentID, bool) (api.Status, error) { return api.Status{}, tt.err },
+				release: func(context.Context, api.AttachmentID) error { return tt.err },
+				probe:   func(context.Context, api.ProbeRequest) (api.ProbeReport, error) { return report, tt.err },
 			})
+			_, renewErr := r.Renew(t.Context(), id, true)
+			_, probeErr := r.Probe(t.Context(), probe)
 			_, attachErr := r.Attach(t.Context(), request)
 			_, checkErr := r.Check(t.Context(), request)
 			_, listErr := r.List(t.Context())
@@ -202,6 +241,9 @@ func TestCodes(t *testing.T) {
 				"Detach":  r.Detach(t.Context(), id),
 				"Sweep":   r.Sweep(t.Context(), api.Sweep{Network: "site"}),
 				"List":    listErr,
+				"Renew":   renewErr,
+				"Release": r.Release(t.Context(), id),
+				"Probe":   probeErr,
 			} {
 				var got *types.Error
 				if !errors.As(err, &got) {
@@ -240,6 +282,10 @@ func TestCallerGone(t *testing.T) {
 		attach:  func(ctx context.Context, _ api.Request) (api.Lease, error) { return lease, hang(ctx) },
 		check:   func(ctx context.Context, _ api.Request) (api.Lease, error) { return lease, hang(ctx) },
 		list:    func(ctx context.Context) ([]api.Status, error) { return nil, hang(ctx) },
+		renew: func(ctx context.Context, _ api.AttachmentID, _ bool) (api.Status, error) {
+			return api.Status{}, hang(ctx)
+		},
+		probe: func(ctx context.Context, _ api.ProbeRequest) (api.ProbeReport, error) { return report, hang(ctx) },
 		detach: func(ctx context.Context, _ api.AttachmentID) error {
 			ctxC <- ctx
 			<-goOn
@@ -252,6 +298,8 @@ func TestCallerGone(t *testing.T) {
 		"Attach":  func(ctx context.Context) error { _, err := r.Attach(ctx, request); return err },
 		"Check":   func(ctx context.Context) error { _, err := r.Check(ctx, request); return err },
 		"List":    func(ctx context.Context) error { _, err := r.List(ctx); return err },
+		"Renew":   func(ctx context.Context) error { _, err := r.Renew(ctx, id, false); return err },
+		"Probe":   func(ctx context.Context) error { _, err := r.Probe(ctx, probe); return err },
 		"Detach":  func(ctx context.Context) error { return r.Detach(ctx, id) },
 	} {
 		ctx, cancel := context.WithCancel(t.Context())

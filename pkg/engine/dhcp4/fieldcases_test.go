@@ -27,15 +27,21 @@ func wantState(t *testing.T, m *Machine, want State) {
 }
 
 // TestB12SecondServer: the NAK of a server that was not chosen changes nothing,
-// neither in REQUESTING nor in RENEWING; in REBINDING it counts.
+// neither in REQUESTING nor in PROBING nor in RENEWING; in REBINDING and in
+// INIT-REBOOT it counts.
 func TestB12SecondServer(t *testing.T) {
-	m := New(testConfig())
+	cfg := testConfig()
+	cfg.Probe = true
+	m := New(cfg)
 	foreign := func() Received { return received(answer(nakType, m.xid, "0.0.0.0", optServerID, "10.78.0.1")) }
 	m.Step(epoch, Start{})
 	m.Step(epoch, received(answer(offerType, m.xid, "10.0.0.5", grant()...)))
 	m.Step(epoch, foreign())
 	wantState(t, m, Requesting)
 	m.Step(epoch, received(answer(ackType, m.xid, "10.0.0.5", grant()...)))
+	m.Step(epoch, foreign())
+	wantState(t, m, Probing)
+	m.Step(epoch, Probed{})
 	m.Step(m.Deadline(), Elapsed{})
 	m.Step(at(time.Hour/2), foreign())
 	wantState(t, m, Renewing)
@@ -45,6 +51,11 @@ func TestB12SecondServer(t *testing.T) {
 	}
 	m.Step(l.RebindAt(), Elapsed{})
 	m.Step(l.RebindAt(), foreign())
+	wantState(t, m, Selecting)
+
+	m = New(cfg)
+	m.Step(entered, Start{Previous: &l})
+	m.Step(entered, foreign())
 	wantState(t, m, Selecting)
 }
 
@@ -81,6 +92,30 @@ func TestB16RenewMessage(t *testing.T) {
 	}
 	if s[0].Msg.IsBroadcast() {
 		t.Error("the BROADCAST flag is set")
+	}
+}
+
+// TestB19FarServer: the server's identifier is off the link and nothing leads there.
+// The lease lives on until T2, and the relay's answer to the broadcast saves it.
+func TestB19FarServer(t *testing.T) {
+	m, l := boundMachine(testConfig(), optServerID, "172.31.255.1")
+	for m.Deadline().Before(l.RebindAt()) {
+		for _, s := range sends(m.Step(m.Deadline(), Elapsed{})) {
+			if s.To != l.Server || s.Via != l.Server {
+				t.Errorf("renewal to %s via %s, want %s, which nobody answers for", s.To, s.Via, l.Server)
+			}
+		}
+		wantState(t, m, Renewing)
+	}
+	rebind := sends(m.Step(l.RebindAt(), Elapsed{}))
+	if len(rebind) != 1 || rebind[0].To.IsValid() {
+		t.Fatalf("at T2 %+v is sent, want a broadcast", rebind)
+	}
+	relayed := received(answer(ackType, m.xid, "10.0.0.5", grant(optServerID, "172.31.255.1")...))
+	relayed.From = netip.MustParseAddr("10.0.0.2")
+	acts := m.Step(l.RebindAt(), relayed)
+	if use, ok := acts[0].(Use); len(acts) != 1 || !ok || use.Lease.Addr != l.Addr || use.Lease.Server != l.Server {
+		t.Errorf("got %+v, want the same lease again and nothing else", acts)
 	}
 }
 
@@ -224,6 +259,9 @@ func TestB53MissingMaskOrRouter(t *testing.T) {
 	}
 	if wait := m.Deadline().Sub(epoch); m.State() != Init || wait < 10*time.Second {
 		t.Errorf("in %s for %s, want INIT for 10 s at least", m.State(), wait)
+	}
+	if claim, ok := m.Claim(); ok {
+		t.Errorf("%v is claimed still", claim.Addr)
 	}
 }
 

@@ -100,7 +100,9 @@ func (c *choices) IntN(n int) int {
 
 // FuzzEvents takes a machine through any sequence of events.
 func FuzzEvents(f *testing.F) {
-	f.Add([]byte("\x00\x03\x00\x00\x00\x03\x00\x08\x00\x00\x00\x03\x00\x09"))
+	// With a check: start, offer, ack, probed.
+	f.Add([]byte("\x00\x01" + "\x00\x03\x00\x00" + "\x00\x03\x00\x0b\x00\x00\x00\x03\x00\x09" +
+		"\x00\x03\x00\x0b\x00\x02\x00\x03\x00\x09" + "\x00\x03\x00\x08\x00\x01"))
 	f.Add(bytes.Repeat([]byte("start, offer, ack, elapsed"), 20))
 	f.Fuzz(func(t *testing.T, script []byte) {
 		var c choices

@@ -96,7 +96,7 @@ func TestRebindByHand(t *testing.T) {
 
 // A lease that is past T1 already, whose server was away and is back, need not
 // wait for the machine's next try.
-func TestB28ByHandPastT1(t *testing.T) {
+func TestByHandPastT1(t *testing.T) {
 	for name, rebind := range map[string]bool{"renew": false, "rebind": true} {
 		t.Run(name, func(t *testing.T) {
 			simulate(t, func(t *testing.T, w *world) {

@@ -95,7 +95,7 @@ var rules = map[string]rule{
 	},
 	"pkg/engine/store": {
 		ours:   []string{"internal/atomicfile", "internal/boot", "pkg/engine", "pkg/engine/dhcp4"},
-		direct: []string{},
+		direct: []string{"golang.org/x/sys/unix"},
 		never:  noRim,
 	},
 }

@@ -10,6 +10,9 @@
 // A Put is durable when it returns, a crash leaves the old file or the new one.
 // A file that cannot be understood is moved aside as <name>.corrupt, and costs
 // one lease, not the start. One engine at a time uses a state folder.
+//
+// Export and Import move records as one document, for a backup or another disk:
+// the first beside a running engine, the second in its place, whole or not at all.
 package store
 
 import (
@@ -70,6 +73,9 @@ func Open(dir string, log *slog.Logger) (*Store, error) {
 	if err != nil {
 		return nil, explain("open the state folder", err)
 	}
+	if err := removeStages(dir); err != nil { // of a read-only folder: in nobody's way
+		log.Warn("cannot remove what a crash of an import left", "err", err)
+	}
 	return &Store{dir: records, lock: lock, log: log, writers: make(chan struct{}, maxWriters)}, nil
 }
 
@@ -93,7 +99,7 @@ func (s *Store) Load() ([]engine.Record, error) {
 				s.log.Warn("cannot remove a file that a crash left", "file", path, "err", err)
 			}
 		case strings.HasSuffix(e.Name(), extension):
-			r, err := load(path)
+			r, _, err := load(path)
 			if err != nil {
 				s.putAside(path, err)
 				continue
@@ -104,29 +110,27 @@ func (s *Store) Load() ([]engine.Record, error) {
 	return records, nil
 }
 
-// load reads one record and holds it against its name.
-func load(path string) (engine.Record, error) {
+// load reads one record and holds it against its name; data is the file.
+func load(path string) (r engine.Record, data []byte, err error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return engine.Record{}, err
+		return r, nil, err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxRecord+1))
-	if err != nil {
-		return engine.Record{}, err
+	if data, err = io.ReadAll(io.LimitReader(f, maxRecord+1)); err != nil {
+		return r, nil, err
 	}
 	if len(data) > maxRecord {
-		return engine.Record{}, fmt.Errorf("larger than %d bytes", maxRecord)
+		return r, nil, fmt.Errorf("larger than %d bytes", maxRecord)
 	}
-	r, err := decode(data)
-	if err != nil {
-		return engine.Record{}, err
+	if r, err = decode(data); err != nil {
+		return r, nil, err
 	}
 	// A copy under another name would become a second session of the same lease.
 	if name, err := fileName(r.AttachmentID); err != nil || name != filepath.Base(path) {
-		return engine.Record{}, fmt.Errorf("its content is about %s", r.AttachmentID)
+		return r, nil, fmt.Errorf("its content is about %s", r.AttachmentID)
 	}
-	return r, nil
+	return r, data, nil
 }
 
 func (s *Store) putAside(path string, reason error) {

@@ -34,6 +34,8 @@ func TestMain(m *testing.M) {
 		playHolder(os.Getenv(roleDir))
 	case "writer":
 		playWriter(os.Getenv(roleDir))
+	case "importer":
+		playImporter(os.Getenv(roleDir))
 	default:
 		os.Exit(m.Run())
 	}

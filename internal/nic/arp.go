@@ -10,6 +10,7 @@ import (
 
 	"github.com/mdlayher/arp"
 	"github.com/mdlayher/packet"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -18,12 +19,19 @@ const (
 	// repetition is for one request that gets lost.
 	arpTries    = 3
 	arpInterval = 350 * time.Millisecond
+	// arpRoom is more than the 28 bytes of an ARP packet, and its padding.
+	arpRoom = 128
 )
 
-// A neighbour is what an ARP reply says of its sender.
-type neighbour struct {
-	ip  netip.Addr
-	mac net.HardwareAddr
+// arpRequest returns a request from mac, with sender as the address that is said
+// to be there, for target. The target's hardware address is left 0 (RFC 5227,
+// 2.1.1, asks for it in a probe).
+func arpRequest(mac net.HardwareAddr, sender, target netip.Addr) ([]byte, error) {
+	request, err := arp.NewPacket(arp.OperationRequest, mac, sender, make(net.HardwareAddr, etherLen), target)
+	if err != nil {
+		return nil, err
+	}
+	return request.MarshalBinary()
 }
 
 // resolve asks who on the link has via. The kernel is not asked: with rp_filter
@@ -31,79 +39,103 @@ type neighbour struct {
 // source address of its choice, where only src tells the neighbour the address
 // that it will answer to.
 func (p *port) resolve(ctx context.Context, src, via netip.Addr) (net.HardwareAddr, error) {
-	request, err := arp.NewPacket(arp.OperationRequest, p.mac, src, make(net.HardwareAddr, etherLen), via)
-	if err != nil {
-		return nil, fmt.Errorf("arp for %s on %s: %w", via, p.ifName, err)
-	}
-	b, err := request.MarshalBinary()
+	request, err := arpRequest(p.mac, src, via)
 	if err != nil {
 		return nil, fmt.Errorf("arp for %s on %s: %w", via, p.ifName, err)
 	}
 	timer := time.NewTicker(arpInterval)
 	defer timer.Stop()
 	for range arpTries {
-		if err := p.write(ctx, p.arp, b, broadcast()); err != nil {
+		if err := write(ctx, p.arp, request, broadcast()); err != nil {
 			return nil, fmt.Errorf("arp for %s on %s: %w", via, p.ifName, err)
 		}
-		mac, err := p.await(ctx, via, timer.C)
-		if mac != nil || err != nil {
-			return mac, err
+		mac, err := p.await(ctx, timer.C, func(a arp.Packet) bool { return answers(a, p.mac, via) })
+		if err != nil {
+			return nil, fmt.Errorf("arp for %s on %s: %w", via, p.ifName, err)
+		}
+		if mac != nil {
+			return mac, nil
 		}
 	}
 	return nil, fmt.Errorf("arp: nobody answers for %s on %s", via, p.ifName)
 }
 
-// await returns the first answer for via, or nil when nextC comes before it.
-func (p *port) await(ctx context.Context, via netip.Addr, nextC <-chan time.Time) (net.HardwareAddr, error) {
+// await returns the sender of the first packet that ok takes, or nil when
+// untilC comes before it.
+func (p *port) await(ctx context.Context, untilC <-chan time.Time, ok func(arp.Packet) bool) (net.HardwareAddr, error) {
 	for {
 		select {
-		case n, open := <-p.neighbourC:
+		case a, open := <-p.arpC:
 			if !open {
-				return nil, fmt.Errorf("arp for %s on %s: %w", via, p.ifName, net.ErrClosed)
+				return nil, net.ErrClosed
 			}
-			if n.ip == via {
-				return n.mac, nil
+			if ok(a) {
+				return a.SenderHardwareAddr, nil
 			}
-		case <-nextC:
-			return nil, nil
+		case <-untilC:
+			return p.waiting(ok), nil
 		case <-ctx.Done():
-			return nil, fmt.Errorf("arp for %s on %s: %w", via, p.ifName, context.Cause(ctx))
+			return nil, context.Cause(ctx)
 		}
 	}
 }
 
-// readARP hands on what neighbours answer, until the socket is closed or the
-// interface goes. Answers that nobody waits for are dropped.
+// waiting returns the sender of the first packet that ok takes of those that
+// have arrived already, or nil. On a busy machine they may have been there
+// before the end of the time for them.
+func (p *port) waiting(ok func(arp.Packet) bool) net.HardwareAddr {
+	for {
+		select {
+		case a, open := <-p.arpC:
+			if !open {
+				return nil
+			}
+			if ok(a) {
+				return a.SenderHardwareAddr
+			}
+		default:
+			return nil
+		}
+	}
+}
+
+// readARP hands on the ARP packets that the socket's filter passes, until the
+// socket is closed or the interface goes. Those that nobody waits for are
+// dropped.
 func (p *port) readARP() {
-	defer close(p.neighbourC)
-	buf := make([]byte, 128)
+	defer close(p.arpC)
+	buf := make([]byte, arpRoom)
 	for {
 		n, _, err := p.arp.ReadFrom(buf)
 		if err != nil {
 			return
 		}
-		answer, ok := parseARP(buf[:n], p.mac)
+		a, ok := parseARP(buf[:n])
 		if !ok {
 			continue
 		}
 		select {
-		case p.neighbourC <- answer:
+		case p.arpC <- a:
 		default:
 		}
 	}
 }
 
-// parseARP takes an answer to mac out of an ARP packet, which may have padding
-// behind it.
-func parseARP(b []byte, mac net.HardwareAddr) (neighbour, bool) {
+// parseARP takes an ARP packet for IPv4 over Ethernet, which may have padding
+// behind it. It keeps nothing of b.
+func parseARP(b []byte) (arp.Packet, bool) {
 	var a arp.Packet
 	if err := a.UnmarshalBinary(b); err != nil {
-		return neighbour{}, false
+		return arp.Packet{}, false
 	}
-	ok := a.Operation == arp.OperationReply &&
-		a.HardwareAddrLength == etherLen && a.IPLength == net.IPv4len &&
+	ok := a.ProtocolType == unix.ETH_P_IP && a.HardwareAddrLength == etherLen && a.IPLength == net.IPv4len
+	return a, ok
+}
+
+// answers tells whether a tells mac where via is.
+func answers(a arp.Packet, mac net.HardwareAddr, via netip.Addr) bool {
+	return a.Operation == arp.OperationReply && a.SenderIP == via &&
 		bytes.Equal(a.TargetHardwareAddr, mac) && isStation(a.SenderHardwareAddr)
-	return neighbour{ip: a.SenderIP, mac: a.SenderHardwareAddr}, ok
 }
 
 // isStation tells whether mac is the Ethernet address of one station.

@@ -33,6 +33,7 @@ func (l *Links) Open(ctx context.Context, t engine.Target) (engine.Port, error) 
 	p := o.port
 	o.port = nil
 	p.log = l.log.With("netns", t.Netns.Path, "interface", t.IfName)
+	p.acd = l.acd
 	p.start()
 	return p, nil
 }
@@ -61,8 +62,8 @@ func (o *opening) open(t engine.Target) error {
 		return err
 	}
 	attrs := link.Attrs()
-	if attrs.EncapType != "ether" || len(attrs.HardwareAddr) != etherLen {
-		return o.k.wrap("open", fmt.Errorf("link type %s is not Ethernet", attrs.EncapType))
+	if err := o.k.checkEthernet(attrs); err != nil {
+		return err
 	}
 	o.index = attrs.Index
 	if attrs.RawFlags&unix.IFF_UP == 0 {

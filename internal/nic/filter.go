@@ -2,7 +2,10 @@ package nic
 
 import (
 	"encoding/binary"
+	"fmt"
 	"net"
+	"net/netip"
+	"slices"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"github.com/mdlayher/arp"
@@ -21,12 +24,19 @@ const takeAll = 0xffff
 // promiscuous interface these are tagged frames of a VLAN that has no interface
 // here: the tag is off when the filter runs, and they look as if they came from
 // our own segment.
-func forHost(program []bpf.Instruction) []bpf.Instruction {
-	return append([]bpf.Instruction{
-		bpf.LoadExtension{Num: bpf.ExtType},
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.PACKET_OTHERHOST, SkipTrue: 1},
-		bpf.RetConstant{Val: 0},
-	}, program...)
+func forHost(rest []bpf.Instruction) []bpf.Instruction {
+	marked := []bpf.Instruction{bpf.LoadExtension{Num: bpf.ExtType}}
+	return append(when(0, check{marked, unix.PACKET_OTHERHOST}), rest...)
+}
+
+// assemble returns the program for a socket, which it keeps from what is for
+// another host.
+func assemble(program []bpf.Instruction) ([]bpf.RawInstruction, error) {
+	filter, err := bpf.Assemble(forHost(program))
+	if err != nil {
+		return nil, fmt.Errorf("assemble filter: %w", err)
+	}
+	return filter, nil
 }
 
 // A check passes when load leaves want in the accumulator. A load beyond the
@@ -36,16 +46,20 @@ type check struct {
 	want uint32
 }
 
-// all returns the program that passes what passes each check.
-func all(checks ...check) []bpf.Instruction {
-	var program []bpf.Instruction
-	for _, c := range checks {
-		program = append(program, c.load...)
-		program = append(program,
-			bpf.JumpIf{Cond: bpf.JumpEqual, Val: c.want, SkipTrue: 1},
-			bpf.RetConstant{Val: 0})
+// when returns the part of a program that ends it with result for what passes
+// each check; for all else the program goes on behind it.
+func when(result uint32, checks ...check) []bpf.Instruction {
+	part := []bpf.Instruction{bpf.RetConstant{Val: result}}
+	for _, c := range slices.Backward(checks) {
+		rest := bpf.JumpIf{Cond: bpf.JumpEqual, Val: c.want, SkipFalse: uint8(len(part))}
+		part = slices.Concat(c.load, []bpf.Instruction{rest}, part)
 	}
-	return append(program, bpf.RetConstant{Val: takeAll})
+	return part
+}
+
+// program returns parts, one after another; what none of them ends is dropped.
+func program(parts ...[]bpf.Instruction) []bpf.Instruction {
+	return append(slices.Concat(parts...), bpf.RetConstant{Val: 0})
 }
 
 // at loads from the start of the packet.
@@ -66,7 +80,7 @@ func replyFilter(mac net.HardwareAddr) []bpf.Instruction {
 		chaddr       = 28     // RFC 2131, figure 1
 		moreAndPlace = 0x3fff // of the flags and fragment offset
 	)
-	return all(
+	return program(when(takeAll,
 		check{append(at(0, 1), bpf.ALUOpConstant{Op: bpf.ALUOpShiftRight, Val: 4}), 4},
 		check{append(at(6, 2), bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: moreAndPlace}), 0},
 		check{at(9, 1), unix.IPPROTO_UDP},
@@ -74,15 +88,54 @@ func replyFilter(mac net.HardwareAddr) []bpf.Instruction {
 		check{behind(udpLen, 1), uint32(dhcpv4.OpcodeBootReply)},
 		check{behind(udpLen+chaddr, 4), binary.BigEndian.Uint32(mac)},
 		check{behind(udpLen+chaddr+4, 2), uint32(binary.BigEndian.Uint16(mac[4:]))},
+	))
+}
+
+// Where the parts of an ARP packet for IPv4 over Ethernet are (RFC 826).
+const (
+	arpOperation      = 6
+	arpSenderHardware = 8
+	arpSenderIP       = 14
+	arpTargetHardware = 18
+	arpTargetIP       = 24
+)
+
+// hardwareAt checks for mac at off.
+func hardwareAt(off uint32, mac net.HardwareAddr) []check {
+	return []check{
+		{at(off, 4), binary.BigEndian.Uint32(mac)},
+		{at(off+4, 2), uint32(binary.BigEndian.Uint16(mac[4:]))},
+	}
+}
+
+// ipAt checks for addr, an IPv4 address, at off.
+func ipAt(off uint32, addr netip.Addr) check {
+	b := addr.As4()
+	return check{at(off, 4), binary.BigEndian.Uint32(b[:])}
+}
+
+// arpFilter passes ARP replies to mac.
+func arpFilter(mac net.HardwareAddr) []bpf.Instruction {
+	reply := check{at(arpOperation, 2), uint32(arp.OperationReply)}
+	return program(when(takeAll, append(hardwareAt(arpTargetHardware, mac), reply)...))
+}
+
+// useFilter passes ARP packets in which another host than mac says that it has
+// addr.
+func useFilter(mac net.HardwareAddr, addr netip.Addr) []bpf.Instruction {
+	return program(
+		when(0, hardwareAt(arpSenderHardware, mac)...),
+		when(takeAll, ipAt(arpSenderIP, addr)),
 	)
 }
 
-// arpFilter passes ARP replies to mac (RFC 826).
-func arpFilter(mac net.HardwareAddr) []bpf.Instruction {
-	const operation, targetHardware = 6, 18
-	return all(
-		check{at(operation, 2), uint32(arp.OperationReply)},
-		check{at(targetHardware, 4), binary.BigEndian.Uint32(mac)},
-		check{at(targetHardware+4, 2), uint32(binary.BigEndian.Uint16(mac[4:]))},
+// probeFilter passes what useFilter passes, and the probes of other hosts for
+// addr.
+func probeFilter(mac net.HardwareAddr, addr netip.Addr) []bpf.Instruction {
+	request := check{at(arpOperation, 2), uint32(arp.OperationRequest)}
+	return program(
+		when(0, hardwareAt(arpSenderHardware, mac)...),
+		when(takeAll, ipAt(arpSenderIP, addr)),
+		when(takeAll, request, ipAt(arpSenderIP, netip.IPv4Unspecified()), ipAt(arpTargetIP, addr)),
 	)
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/insomniacslk/dhcp/dhcpv4"
-	"github.com/mdlayher/arp"
 	"golang.org/x/net/bpf"
 	"golang.org/x/net/ipv4"
 )
@@ -155,52 +154,6 @@ func TestReplyFilter(t *testing.T) {
 	}
 }
 
-func TestARP(t *testing.T) {
-	packet := func(op arp.Operation, sender net.HardwareAddr, target net.HardwareAddr) []byte {
-		p, err := arp.NewPacket(op, sender, serverIP, target, clientIP)
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, err := p.MarshalBinary()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return b
-	}
-	ok := packet(arp.OperationReply, otherMAC, testMAC)
-	vm, err := bpf.NewVM(arpFilter(testMAC))
-	if err != nil {
-		t.Fatal(err)
-	}
-	tests := []frameCase{
-		{"OK reply", ok, true, true},
-		{"OK padding behind", append(append([]byte{}, ok...), make([]byte, 18)...), true, true},
-		{"bad empty", nil, false, false},
-		{"bad short", ok[:23], false, false},
-		{"bad ends in target ip", ok[:26], true, false},
-		{"bad request", packet(arp.OperationRequest, otherMAC, testMAC), false, false},
-		{"bad for another", packet(arp.OperationReply, otherMAC, otherMAC), false, false},
-		{"bad multicast sender", packet(arp.OperationReply, net.HardwareAddr{1, 0, 0x5e, 0, 0, 1}, testMAC), true, false},
-		{"bad sender without address", packet(arp.OperationReply, make(net.HardwareAddr, 6), testMAC), true, false},
-		{"bad hardware length", edit(ok, 4, 8), true, false},
-		{"bad address length", edit(ok, 5, 16), true, false},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			if n, err := vm.Run(tt.frame); err != nil || (n != 0) != tt.filter {
-				t.Errorf("filter passes %d bytes (%v), want passed = %v", n, err, tt.filter)
-			}
-			got, taken := parseARP(tt.frame, testMAC)
-			if taken != tt.parse {
-				t.Fatalf("taken = %v, want %v", taken, tt.parse)
-			}
-			if taken && (got.ip != serverIP || got.mac.String() != otherMAC.String()) {
-				t.Fatalf("got %v", got)
-			}
-		})
-	}
-}
-
 func TestDatagram(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -271,7 +224,6 @@ func FuzzParseFrame(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		parseARP(b, testMAC)
 		got, err := parseReply(b, testMAC)
 		if err != nil {
 			return

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -38,6 +40,42 @@ func (l *Links) Inspect(ctx context.Context, t engine.Target) (engine.Link, erro
 		MTU:          attrs.MTU,
 		Kind:         link.Type(),
 	}, nil
+}
+
+// Routes returns where the namespace of t can send to without the lease of t, in
+// order and each destination once; 0.0.0.0/0 for a default route. It is what a
+// server's routes must not take away. They are the routes of the main table,
+// blackholes too, without those that are there for the interface's own address
+// or by DHCP on it.
+func (l *Links) Routes(ctx context.Context, t engine.Target) ([]netip.Prefix, error) {
+	k, err := l.dial(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	defer k.Close()
+	link, err := k.link()
+	if err != nil {
+		return nil, err
+	}
+	routes, err := k.routes()
+	if err != nil {
+		return nil, err
+	}
+	return destinations(routes, link.Attrs().Index), nil
+}
+
+// destinations returns those of the routes that are not the own ones of the
+// interface with the index link.
+func destinations(routes []route, link int) []netip.Prefix {
+	var all []netip.Prefix
+	for _, r := range routes {
+		own := r.link == link && (r.proto == unix.RTPROT_DHCP || r.proto == unix.RTPROT_KERNEL)
+		if !own {
+			all = append(all, r.dst)
+		}
+	}
+	slices.SortFunc(all, netip.Prefix.Compare)
+	return slices.Compact(all)
 }
 
 // SetHardwareAddr implements engine.Links. The interface may be up if its

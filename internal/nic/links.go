@@ -27,6 +27,7 @@ type Links struct {
 	log    *slog.Logger
 	hosts  []namespaceID
 	visits chan struct{}
+	acd    acdTimes
 }
 
 var _ engine.Links = (*Links)(nil)
@@ -47,6 +48,7 @@ func Open(cfg Config) (*Links, error) {
 	l := &Links{
 		log:    cfg.Logger,
 		visits: make(chan struct{}, maxVisits),
+		acd:    rfc5227(),
 	}
 	if l.log == nil {
 		l.log = slog.New(slog.DiscardHandler)

@@ -1,6 +1,7 @@
 package nic
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -50,6 +51,38 @@ func TestInspect(t *testing.T) {
 		if diff := cmp.Diff(engine.Link{Netns: want.Netns}, got); diff != "" {
 			t.Errorf("namespace (-want +got):\n%s", diff)
 		}
+	}
+}
+
+// The engine tells by the kind where interfaces share a MAC and where a driver
+// keeps unicast from a client without an address.
+func TestInspectKinds(t *testing.T) {
+	r := newRig(t)
+	for _, tt := range []struct {
+		kind string
+		args []string
+	}{
+		{"bridge", []string{"type", "bridge"}},
+		{"dummy", []string{"type", "dummy"}},
+		{"ipvlan", []string{"link", "net1", "type", "ipvlan", "mode", "l2"}},
+		{"ipvtap", []string{"link", "net1", "type", "ipvtap", "mode", "l2"}},
+		{"macvlan", []string{"link", "net1", "type", "macvlan", "mode", "bridge"}},
+		{"veth", []string{"type", "veth", "peer", "name", "peer"}},
+		{"vlan", []string{"link", "net1", "type", "vlan", "id", "7"}},
+	} {
+		t.Run(tt.kind, func(t *testing.T) {
+			args := append([]string{"-n", r.podName, "link", "add", "net2"}, tt.args...)
+			if out, err := exec.Command("ip", args...).CombinedOutput(); bytes.Contains(out, []byte("Unknown device type")) {
+				t.Skipf("this kernel has no %s", tt.kind)
+			} else if err != nil {
+				t.Fatalf("ip %s: %v: %s", strings.Join(args, " "), err, out)
+			}
+			got, err := r.links.Inspect(t.Context(), engine.Target{Netns: r.pod, IfName: "net2"})
+			if err != nil || got.Kind != tt.kind {
+				t.Errorf("kind is %q (%v), want %q", got.Kind, err, tt.kind)
+			}
+			r.inPod("link", "del", "net2")
+		})
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/mdlayher/arp"
 	"github.com/mdlayher/packet"
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
@@ -22,8 +23,8 @@ const (
 	// writeTimeout bounds a write that the device's queue holds up, for a ctx
 	// without a deadline.
 	writeTimeout = time.Second
-	// receivedRoom is how many replies may wait for the session. Each server
-	// sends one; more are a broken network's.
+	// receivedRoom is how many replies may wait for the session, and how many
+	// ARP packets. Each server sends one; more are a broken network's.
 	receivedRoom = 16
 )
 
@@ -36,11 +37,13 @@ type port struct {
 	ip, arp *packet.Conn
 	log     *slog.Logger
 
-	receivedC  chan dhcp4.Received
-	neighbourC chan neighbour
-	readers    sync.WaitGroup
-	id         uint16 // of the next IP datagram
-	closed     bool
+	acd acdTimes
+
+	receivedC chan dhcp4.Received
+	arpC      chan arp.Packet
+	readers   sync.WaitGroup
+	id        uint16 // of the next IP datagram
+	closed    bool
 }
 
 var _ engine.Port = (*port)(nil)
@@ -61,9 +64,9 @@ func (p *port) listen(index int) error {
 }
 
 func listen(ifi *net.Interface, protocol int, program []bpf.Instruction) (*packet.Conn, error) {
-	filter, err := bpf.Assemble(forHost(program))
+	filter, err := assemble(program)
 	if err != nil {
-		return nil, fmt.Errorf("assemble filter: %w", err)
+		return nil, err
 	}
 	return packet.Listen(ifi, packet.Datagram, protocol, &packet.Config{Filter: filter})
 }
@@ -71,7 +74,7 @@ func listen(ifi *net.Interface, protocol int, program []bpf.Instruction) (*packe
 // start begins to receive.
 func (p *port) start() {
 	p.receivedC = make(chan dhcp4.Received, receivedRoom)
-	p.neighbourC = make(chan neighbour, receivedRoom)
+	p.arpC = make(chan arp.Packet, receivedRoom)
 	p.readers.Go(p.readDHCP)
 	p.readers.Go(p.readARP)
 }
@@ -126,13 +129,13 @@ func (p *port) Send(ctx context.Context, s dhcp4.Send) error {
 	}
 	p.id++
 	// The codec pads to the 300 bytes that BOOTP relays expect.
-	if err := p.write(ctx, p.ip, datagram(src, dst, p.id, s.Msg.ToBytes()), hw); err != nil {
+	if err := write(ctx, p.ip, datagram(src, dst, p.id, s.Msg.ToBytes()), hw); err != nil {
 		return fmt.Errorf("send %s to %s on %s: %w", s.Msg.MessageType(), dst, p.ifName, err)
 	}
 	return nil
 }
 
-func (p *port) write(ctx context.Context, c *packet.Conn, b []byte, to *packet.Addr) error {
+func write(ctx context.Context, c *packet.Conn, b []byte, to *packet.Addr) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

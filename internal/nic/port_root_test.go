@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/insomniacslk/dhcp/dhcpv4"
+	"github.com/mdlayher/arp"
 	"golang.org/x/sys/unix"
 
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine"
@@ -65,6 +66,41 @@ func TestSendUnicastB16B30(t *testing.T) {
 			if diff := cmp.Diff(append(clientIP.AsSlice(), to.AsSlice()...), f[26:34]); diff != "" {
 				t.Errorf("ip addresses (-want +got):\n%s", diff)
 			}
+		}
+	})
+}
+
+// Field case B30: a RELEASE that could not be sent in its time leaves over the
+// interface of another sandbox later, which asks for the next hop with the
+// address that is given back. Its answer may come by broadcast: an interface that
+// shares its MAC with others gets no other.
+func TestSendForAnotherClientB30(t *testing.T) {
+	eachKind(t, func(t *testing.T, r *rig) {
+		w := r.tap()
+		p := r.open()
+		mac := r.podMAC()
+		hop, hopMAC := netip.MustParseAddr("10.77.0.9"), otherMAC
+		earlierMAC := net.HardwareAddr{2, 0xaa, 0xbb, 0xcc, 0xdd, 3}
+		go func() {
+			f := w.until("arp request", arpFrom(mac))
+			if diff := cmp.Diff(arpPacket(t, arp.OperationRequest, mac, clientIP, noMAC, hop), f[14:42]); diff != "" {
+				t.Errorf("arp request (-want +got):\n%s", diff)
+			}
+			w.send(allMAC, hopMAC, unix.ETH_P_ARP, arpPacket(t, arp.OperationReply, hopMAC, hop, mac, clientIP))
+		}()
+		msg := message(t, dhcpv4.MessageTypeRelease, earlierMAC, clientIP)
+		if err := p.Send(t.Context(), dhcp4.Send{Msg: msg, To: serverIP, Via: hop}); err != nil {
+			t.Fatal(err)
+		}
+		f := w.until("RELEASE", dhcpFrom(mac))
+		if diff := cmp.Diff([]byte(hopMAC), f[:6]); diff != "" {
+			t.Errorf("next hop (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff(append(clientIP.AsSlice(), serverIP.AsSlice()...), f[26:34]); diff != "" {
+			t.Errorf("ip addresses (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff(msg.ToBytes(), f[42:]); diff != "" {
+			t.Errorf("message (-want +got):\n%s", diff)
 		}
 	})
 }

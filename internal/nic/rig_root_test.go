@@ -123,7 +123,12 @@ func (r *rig) inWorld(args ...string) string {
 // sysctl sets a sysctl of the pod.
 func (r *rig) sysctl(name, value string) {
 	r.t.Helper()
-	r.visit(r.pod, func() error { return os.WriteFile(filepath.Join("/proc/sys", name), []byte(value), 0) })
+	r.sysctlIn(r.pod, name, value)
+}
+
+func (r *rig) sysctlIn(ns engine.Netns, name, value string) {
+	r.t.Helper()
+	r.visit(ns, func() error { return os.WriteFile(filepath.Join("/proc/sys", name), []byte(value), 0) })
 }
 
 // visit runs do inside a namespace of the rig.
@@ -163,7 +168,21 @@ func (r *rig) open() engine.Port {
 		r.t.Fatalf("Open: %v", err)
 	}
 	r.t.Cleanup(func() { p.Close() })
+	r.answering()
 	return p
+}
+
+// answering waits until v0 can send, which it can a moment after net1: until then
+// the kernel drops without a word what a test sends.
+func (r *rig) answering() {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
+	defer cancel()
+	p, err := r.links.Open(ctx, engine.Target{Netns: r.world, IfName: "v0"})
+	if err != nil {
+		r.t.Fatalf("open v0: %v", err)
+	}
+	p.Close()
 }
 
 func (r *rig) podMAC() net.HardwareAddr {

@@ -62,6 +62,14 @@ func (k *rtnl) link() (netlink.Link, error) {
 	return link, nil
 }
 
+// checkEthernet refuses an interface that is not Ethernet.
+func (k *rtnl) checkEthernet(attrs *netlink.LinkAttrs) error {
+	if attrs.EncapType != "ether" || len(attrs.HardwareAddr) != etherLen {
+		return k.wrap("open", fmt.Errorf("link type %s is not Ethernet", attrs.EncapType))
+	}
+	return nil
+}
+
 // wrap names the interface in err, and the reason when that is that it is no
 // longer there.
 func (k *rtnl) wrap(what string, err error) error {

@@ -111,11 +111,10 @@ func parseReply(b []byte, mac net.HardwareAddr) (dhcp4.Received, error) {
 	case size < udpLen || size > len(udp):
 		return dhcp4.Received{}, fmt.Errorf("udp length %d of %d bytes", size, len(udp))
 	}
-	// The message may keep parts of what it is parsed from.
-	msg, err := dhcpv4.FromBytes(bytes.Clone(udp[udpLen:size]))
+	msg, err := dhcp4.Decode(udp[udpLen:size])
 	switch {
 	case err != nil:
-		return dhcp4.Received{}, fmt.Errorf("dhcp message: %w", err)
+		return dhcp4.Received{}, err
 	case msg.OpCode != dhcpv4.OpcodeBootReply:
 		return dhcp4.Received{}, errors.New("dhcp message is no reply")
 	case !bytes.Equal(msg.ClientHWAddr, mac):

@@ -121,15 +121,28 @@ func TestParseReply(t *testing.T) {
 }
 
 func TestParseReplyKeepsNothingOfTheBuffer(t *testing.T) {
-	b := reply(t, testMAC, dhcpv4.WithOption(dhcpv4.OptHostName("pod")))
-	got, err := parseReply(b, testMAC)
-	if err != nil {
-		t.Fatal(err)
+	for name, b := range map[string][]byte{
+		"options":         reply(t, testMAC, dhcpv4.WithOption(dhcpv4.OptHostName("pod"))),
+		"options in file": overloaded(t),
+	} {
+		got, err := parseReply(b, testMAC)
+		if err != nil {
+			t.Fatal(err)
+		}
+		clear(b)
+		if got.Msg.HostName() != "pod" || got.From != serverIP {
+			t.Errorf("%s: message changed with the buffer: %v", name, got.Msg)
+		}
 	}
-	clear(b)
-	if got.Msg.HostName() != "pod" || got.From != serverIP {
-		t.Fatalf("message changed with the buffer: %v", got.Msg)
-	}
+}
+
+// overloaded returns an ACK with the host name "pod" in the field 'file'
+// (RFC 2132, 9.3).
+func overloaded(t testing.TB) []byte {
+	t.Helper()
+	b := reply(t, testMAC, dhcpv4.WithOption(dhcpv4.OptGeneric(dhcpv4.OptionOptionOverload, []byte{1})))
+	const file = ipv4Len + udpLen + 108 // RFC 2131, figure 1
+	return edit(b, file, 12, 3, 'p', 'o', 'd', 255)
 }
 
 func TestReplyFilter(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 )
 
 // envName is the environment variable of a flag.
@@ -22,6 +23,15 @@ type input struct {
 	// those whose variable was taken.
 	env      map[string]func(string)
 	problems []error
+	// checks look at what was given, after parse.
+	checks []func()
+	// operands are what stands on the command line besides flags, all required.
+	operands []operand
+}
+
+type operand struct {
+	name  string
+	value *string
 }
 
 func newInput(command string, getenv func(string) string) *input {
@@ -59,6 +69,22 @@ func (in *input) list(name string, value []string, help string) *[]string {
 	return v
 }
 
+// operand declares a word of the command line that is no flag.
+func (in *input) operand(name string) *string {
+	v := new(string)
+	in.operands = append(in.operands, operand{name, v})
+	return v
+}
+
+// yes declares a wish that is a flag alone, without a variable: what is said with
+// it is said for one call.
+func (in *input) yes(name, help string) *bool { return in.flags.Bool(name, false, help) }
+
+// duration declares a length of time without a variable.
+func (in *input) duration(name string, value time.Duration, help string) *time.Duration {
+	return in.flags.Duration(name, value, help+"; default "+value.String())
+}
+
 // boolean declares a setting that is false unless given. Its value is text, so
 // that a wrong one is a problem among the others.
 func (in *input) boolean(name, help string) *string {
@@ -69,19 +95,33 @@ func (in *input) boolean(name, help string) *string {
 	return v
 }
 
-// parse reads args, which must be flags alone, and the environment for what they
-// do not give. Its error is a usageError, or the help where that was asked for.
+// parse reads args, flags and operands in any order, and the environment for what
+// they do not give. Its error is a usageError, or the help where that was asked
+// for.
 func (in *input) parse(args []string) error {
 	name := in.flags.Name()
 	in.flags.SetOutput(io.Discard) // run writes all errors, in one form
-	err := in.flags.Parse(args)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return helpError(in.help())
-	case err != nil:
-		return usageError{fmt.Errorf("%s: %w (dhcp-engine %s -h lists the flags)", name, err, name)}
-	case in.flags.NArg() > 0:
-		return usageError{fmt.Errorf("%s: unexpected argument %q", name, in.flags.Arg(0))}
+	given := 0
+	for {
+		err := in.flags.Parse(args)
+		switch {
+		case errors.Is(err, flag.ErrHelp):
+			return helpError(in.help())
+		case err != nil:
+			return usageError{fmt.Errorf("%s: %w (dhcp-engine %s -h lists the flags)", name, err, name)}
+		}
+		if in.flags.NArg() == 0 {
+			break
+		}
+		if given == len(in.operands) {
+			return usageError{fmt.Errorf("%s: unexpected argument %q", name, in.flags.Arg(0))}
+		}
+		*in.operands[given].value = in.flags.Arg(0) // flag stops there
+		given++
+		args = in.flags.Args()[1:]
+	}
+	if given < len(in.operands) {
+		return usageError{fmt.Errorf("%s: %s is missing (dhcp-engine %s -h tells more)", name, in.operands[given].name, name)}
 	}
 	in.flags.Visit(func(f *flag.Flag) { delete(in.env, f.Name) })
 	for name, set := range in.env {
@@ -91,11 +131,21 @@ func (in *input) parse(args []string) error {
 			delete(in.env, name)
 		}
 	}
+	for _, check := range in.checks {
+		check()
+	}
 	return nil
 }
 
 func (in *input) help() string {
-	text := "Usage: dhcp-engine " + in.flags.Name() + " [flags]\n\nA flag wins over its environment variable.\n"
+	text := "Usage: dhcp-engine " + in.flags.Name() + " [flags]"
+	for _, o := range in.operands {
+		text += " " + o.name
+	}
+	text += "\n"
+	if len(in.env) > 0 {
+		text += "\nA flag wins over its environment variable.\n"
+	}
 	in.flags.VisitAll(func(f *flag.Flag) {
 		value, help := flag.UnquoteUsage(f)
 		text += strings.TrimRight("\n  "+dashes(f.Name)+" "+value, " ")

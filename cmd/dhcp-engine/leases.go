@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -18,62 +19,125 @@ import (
 const listLimit = 10 * time.Second
 
 // runLeases is `dhcp-engine leases`.
-func runLeases(ctx context.Context, args []string, getenv func(string) string, stdout io.Writer) error {
-	in := newInput("leases", getenv)
-	socket := in.text("socket", api.DefaultSocket, "`path` of the engine's unix socket")
-	output := in.flagOnly("o", "table", "`format`: table or json")
+func runLeases(ctx context.Context, args []string, std streams) error {
+	in := newInput("leases", std.getenv)
+	socket := in.socket()
+	output := in.output()
+	pod := in.flags.String("pod", "", "`namespace/name`: only the attachments of this pod")
+	network := in.flags.String("network", "", "`name`: only the attachments to this network")
+	wide := in.yes("w", "whole container ids, and network, MAC, client id and namespace too")
 	if err := in.parse(args); err != nil {
 		return err
 	}
-	in.check("socket", absolute(*socket))
-	if *output != "table" && *output != "json" {
-		in.check("o", fmt.Errorf("%q is neither table nor json", *output))
+	if ns, name, ok := strings.Cut(*pod, "/"); *pod != "" && (!ok || ns == "" || name == "") {
+		in.check("pod", fmt.Errorf("%q is not of the form namespace/name", *pod))
 	}
 	if err := in.err(); err != nil {
 		return err
 	}
-
-	ctx, cancel := context.WithTimeout(ctx, listLimit)
-	defer cancel()
-	all, err := api.Client{Socket: *socket}.List(ctx)
+	all, err := list(ctx, *socket)
 	if err != nil {
-		return fmt.Errorf("list the leases: %w", err)
+		return err
 	}
+	t := table{short: shortIDs(all), now: time.Now(), wide: *wide}
+	all = slices.DeleteFunc(all, func(s api.Status) bool {
+		return *pod != "" && *pod != podName(s.Pod) || *network != "" && *network != s.Network
+	})
 	if *output == "json" {
-		e := json.NewEncoder(stdout)
-		e.SetIndent("", "  ")
-		return e.Encode(all)
+		return writeJSON(std.stdout, all)
 	}
-	return writeTable(stdout, all, time.Now())
+	return t.write(std.stdout, all)
 }
 
-// writeTable writes one line an attachment; T1, T2 and EXPIRES count from now.
-func writeTable(w io.Writer, all []api.Status, now time.Time) error {
+// socket and output declare the settings that several commands share; both check
+// themselves.
+func (in *input) socket() *string {
+	v := in.text("socket", api.DefaultSocket, "`path` of the engine's unix socket")
+	in.checks = append(in.checks, func() { in.check("socket", absolute(*v)) })
+	return v
+}
+
+func (in *input) output() *string {
+	v := in.flagOnly("o", "table", "`format`: table or json")
+	in.checks = append(in.checks, func() {
+		if *v != "table" && *v != "json" {
+			in.check("o", fmt.Errorf("%q is neither table nor json", *v))
+		}
+	})
+	return v
+}
+
+func list(ctx context.Context, socket string) ([]api.Status, error) {
+	ctx, cancel := context.WithTimeout(ctx, listLimit)
+	defer cancel()
+	all, err := api.Client{Socket: socket}.List(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list the leases: %w", err)
+	}
+	return all, nil
+}
+
+func writeJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// table is how a list of attachments is printed: one line each, T1, T2 and
+// EXPIRES counted from now.
+type table struct {
+	short map[string]string // shortIDs of all attachments, printed or not
+	now   time.Time
+	wide  bool
+}
+
+func (t table) write(w io.Writer, all []api.Status) error {
+	head := []string{"ATTACHMENT", "POD", "INTERFACE", "ADDRESS", "SERVER", "STATE", "T1", "T2", "EXPIRES"}
+	if t.wide {
+		head = append(head, "NETWORK", "MAC", "CLIENT ID", "NETNS")
+	}
+	rows := [][]string{append(head, "LAST ERROR")}
+	for _, s := range all {
+		id := t.short[s.ContainerID]
+		if t.wide {
+			id = s.ContainerID
+		}
+		row := []string{id + ":" + s.IfName, podName(s.Pod), s.IfName, s.Address, s.Server, s.State,
+			until(s.T1, t.now), until(s.T2, t.now), expiry(s, t.now)}
+		if t.wide {
+			row = append(row, s.Network, s.HardwareAddr, s.ClientID, s.Netns)
+		}
+		rows = append(rows, append(row, s.LastError))
+	}
+	return writeRows(w, rows)
+}
+
+// writeRows writes columns of text; an empty one is "-".
+func writeRows(w io.Writer, rows [][]string) error {
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	row := func(columns ...string) {
+	for _, columns := range rows {
 		for i, c := range columns {
 			columns[i] = cmp.Or(printable(c), "-")
 		}
 		_, _ = fmt.Fprintln(tw, strings.Join(columns, "\t")) // Flush has the error
 	}
-	row("ATTACHMENT", "POD", "INTERFACE", "ADDRESS", "SERVER", "STATE", "T1", "T2", "EXPIRES", "LAST ERROR")
-	for _, s := range all {
-		pod := s.Pod.Name
-		if s.Pod.Namespace != "" {
-			pod = s.Pod.Namespace + "/" + s.Pod.Name
-		}
-		expiry := until(s.Expiry, now)
-		if s.Infinite {
-			expiry = "infinite"
-		}
-		row(short(s.ContainerID), pod, s.IfName, s.Address, s.Server, s.State, until(s.T1, now), until(s.T2, now), expiry, s.LastError)
-	}
 	return tw.Flush()
 }
 
-// short is a container id as crictl and others show it: 64 digits fill a line,
-// and 13 tell the sandboxes of a node apart.
-func short(containerID string) string { return containerID[:min(len(containerID), 13)] }
+// podName is namespace/name; empty where there is no pod.
+func podName(p api.Pod) string {
+	if p.Namespace == "" {
+		return p.Name
+	}
+	return p.Namespace + "/" + p.Name
+}
+
+func expiry(s api.Status, now time.Time) string {
+	if s.Infinite {
+		return "infinite"
+	}
+	return until(s.Expiry, now)
+}
 
 // until is the time from now to t.
 func until(t *time.Time, now time.Time) string {

@@ -70,16 +70,20 @@ func golden(t *testing.T, name, got string) {
 }
 
 func TestWriteTable(t *testing.T) {
-	var b bytes.Buffer
-	if err := writeTable(&b, testStatuses(), now); err != nil {
-		t.Fatal(err)
+	for file, tt := range map[string]struct {
+		list []api.Status
+		wide bool
+	}{
+		"leases.txt":      {testStatuses(), false},
+		"leases-wide.txt": {testStatuses(), true},
+		"no-leases.txt":   {nil, false},
+	} {
+		var b bytes.Buffer
+		if err := (table{short: shortIDs(tt.list), now: now, wide: tt.wide}).write(&b, tt.list); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, file, b.String())
 	}
-	golden(t, "leases.txt", b.String())
-	b.Reset()
-	if err := writeTable(&b, nil, now); err != nil {
-		t.Fatal(err)
-	}
-	golden(t, "no-leases.txt", b.String())
 }
 
 func TestWriteTableError(t *testing.T) {
@@ -88,22 +92,40 @@ func TestWriteTableError(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer full.Close()
-	if err := writeTable(full, testStatuses(), now); err == nil {
+	if err := (table{now: now}).write(full, testStatuses()); err == nil {
 		t.Error("no error from a full disk")
 	}
 }
 
-// lister is a Backend with a list and nothing else.
-type lister struct {
+// backend is a Backend that keeps what it was asked for by hand.
+type backend struct {
 	api.Backend
-	list []api.Status
-	err  error
+	list    []api.Status
+	renewed api.Status
+	report  api.ProbeReport
+	err     error
+	calls   []any
 }
 
-func (l lister) List(context.Context) ([]api.Status, error) { return l.list, l.err }
+func (b *backend) List(context.Context) ([]api.Status, error) { return b.list, b.err }
 
-// listen serves l and returns the socket.
-func listen(t *testing.T, l lister) string {
+func (b *backend) Renew(_ context.Context, id api.AttachmentID, rebind bool) (api.Status, error) {
+	b.calls = append(b.calls, "renew", id, rebind)
+	return b.renewed, b.err
+}
+
+func (b *backend) Release(_ context.Context, id api.AttachmentID) error {
+	b.calls = append(b.calls, "release", id)
+	return b.err
+}
+
+func (b *backend) Probe(_ context.Context, r api.ProbeRequest) (api.ProbeReport, error) {
+	b.calls = append(b.calls, "probe", r)
+	return b.report, b.err
+}
+
+// listen serves b and returns the socket.
+func listen(t *testing.T, b *backend) string {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "s")
 	log := slog.New(slog.DiscardHandler)
@@ -113,7 +135,7 @@ func listen(t *testing.T, l lister) string {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- server.New(l, log).Serve(ctx, listener) }()
+	go func() { ended <- server.New(b, log).Serve(ctx, listener) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
@@ -124,7 +146,7 @@ func listen(t *testing.T, l lister) string {
 }
 
 func TestLeases(t *testing.T) {
-	socket := listen(t, lister{list: testStatuses()})
+	socket := listen(t, &backend{list: testStatuses()})
 	var stdout, stderr bytes.Buffer
 	if code := run(t.Context(), []string{"leases", "-o", "json"}, environment(map[string]string{"DHCP_ENGINE_SOCKET": socket}), &stdout, &stderr); code != exitOK {
 		t.Fatalf("exit code %d: %s", code, &stderr)
@@ -139,6 +161,31 @@ func TestLeases(t *testing.T) {
 	if !strings.Contains(stdout.String(), "\n    \"") {
 		t.Errorf("JSON is not indented:\n%s", &stdout)
 	}
+	for _, tt := range []struct {
+		flags string
+		want  []string // pods
+	}{
+		{"--pod=default/web-0", []string{"web-0"}},
+		{"--pod=default/none", nil},
+		{"--network=site", []string{"web-0", "forever", "with-a-long-name-7d9f8b6c5-x2x4z", ""}},
+		{"--network=other", nil},
+	} {
+		stdout.Reset()
+		if code := run(t.Context(), []string{"leases", "-o=json", "--socket", socket, tt.flags}, environment(nil), &stdout, &stderr); code != exitOK {
+			t.Fatalf("%s: exit code %d: %s", tt.flags, code, &stderr)
+		}
+		var got []api.Status
+		if err := json.Unmarshal(stdout.Bytes(), &got); err != nil {
+			t.Fatalf("%s: %v in %s", tt.flags, err, &stdout)
+		}
+		var pods []string
+		for _, s := range got {
+			pods = append(pods, s.Pod.Name)
+		}
+		if diff := cmp.Diff(tt.want, pods); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.flags, diff)
+		}
+	}
 	stdout.Reset()
 	if code := run(t.Context(), []string{"leases", "--socket", socket}, environment(nil), &stdout, &stderr); code != exitOK || !strings.HasPrefix(stdout.String(), "ATTACHMENT ") {
 		t.Errorf("exit code %d: %s%s", code, &stdout, &stderr)
@@ -146,7 +193,7 @@ func TestLeases(t *testing.T) {
 }
 
 func TestExitCodes(t *testing.T) {
-	broken := listen(t, lister{err: errors.New("no list today")})
+	broken := listen(t, &backend{err: errors.New("no list today")})
 	nobody := filepath.Join(t.TempDir(), "none")
 	for _, tt := range []struct {
 		name           string
@@ -164,6 +211,20 @@ func TestExitCodes(t *testing.T) {
 		{"bad flags of run", []string{"run", "--log-level=loud"}, exitUsage, "", "--log-level"},
 		{"bad output", []string{"leases", "-o", "yaml"}, exitUsage, "", `-o: "yaml" is neither table nor json`},
 		{"bad socket", []string{"leases", "--socket", "engine.sock"}, exitUsage, "", "no absolute path"},
+		{"bad pod", []string{"leases", "--pod", "web-0"}, exitUsage, "", `--pod: "web-0" is not of the form namespace/name`},
+		{"bad renew of nothing", []string{"renew"}, exitUsage, "", "renew: ID is missing"},
+		{"bad renew of two", []string{"renew", "a", "b"}, exitUsage, "", `unexpected argument "b"`},
+		{"bad renew without an engine", []string{"renew", "a:net1", "--socket", nobody}, exitFailed, "", nobody},
+		{"bad rebind by an engine that fails", []string{"rebind", "a:net1", "--socket", broken}, exitFailed, "", "no list today"},
+		{"bad release of nothing", []string{"release", "--yes"}, exitUsage, "", "release: ID is missing"},
+		{"bad probe of nothing", []string{"probe"}, exitUsage, "", "--interface: is required"},
+		{"bad probe without end", []string{"probe", "--netns=/a", "--interface=net1", "--timeout=1h"}, exitUsage, "", "--timeout: 1h0m0s is not between 0 and 1m0s"},
+		{"bad probe by an engine that fails", []string{"probe", "--netns=/a", "--interface=net1", "--socket", broken}, exitFailed, "", "no list today"},
+		{"bad import of nothing", []string{"import"}, exitUsage, "", "import: FILE is missing"},
+		{"bad import of no file", []string{"import", nobody}, exitFailed, "", nobody},
+		{"bad export of no folder", []string{"export", "--state-dir", nobody}, exitFailed, "", nobody},
+		{"OK renew --help", []string{"renew", "--help"}, exitOK, "Usage: dhcp-engine renew [flags] ID\n", ""},
+		{"OK release --help", []string{"release", "--help"}, exitOK, "goes on to run, without this address", ""},
 		{"bad no engine", []string{"leases", "--socket", nobody}, exitFailed, "", nobody},
 		{"bad engine", []string{"leases", "--socket", broken}, exitFailed, "", "no list today"},
 	} {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 
 	"github.com/dhcp-meta/dhcp-meta/internal/build"
 )
@@ -20,12 +21,59 @@ const (
 const usage = `dhcp-engine gives the interfaces of this node's pods their addresses by DHCP.
 
 Usage:
-  dhcp-engine run [flags]       serve the plugin dhcp-meta until SIGTERM
-  dhcp-engine leases [flags]    list the leases of the running engine
-  dhcp-engine version           print the version
+  dhcp-engine run [flags]            serve the plugin dhcp-meta until SIGTERM
+  dhcp-engine leases [flags]         list the leases of the running engine
+  dhcp-engine renew [flags] ID       have the server of a lease asked for it now
+  dhcp-engine rebind [flags] ID      have all servers asked for it now
+  dhcp-engine release [flags] ID     take the address of a running pod away
+  dhcp-engine probe [flags]          tell which servers answer on an interface
+  dhcp-engine export [flags]         write all records as one document
+  dhcp-engine import [flags] FILE    put the records of such a document back
+  dhcp-engine version                print the version
 
-Each has its flags behind -h.
+ID is an attachment as leases prints it. Each has its flags behind -h.
 `
+
+// command is a subcommand. What it writes to stdout is complete only if its error
+// is nil.
+type command func(ctx context.Context, args []string, std streams) error
+
+// streams are what a command has of its surroundings.
+type streams struct {
+	getenv         func(string) string
+	stdin          io.Reader
+	stdout, stderr io.Writer
+}
+
+// commandNamed returns nil for a name that is none.
+func commandNamed(name string) command {
+	switch name {
+	case "run":
+		return runEngine
+	case "leases":
+		return runLeases
+	case "renew":
+		return runRenew
+	case "rebind":
+		return runRebind
+	case "release":
+		return runRelease
+	case "probe":
+		return runProbe
+	case "export":
+		return runExport
+	case "import":
+		return runImport
+	case "version":
+		return func(_ context.Context, _ []string, std streams) error {
+			_, err := fmt.Fprintln(std.stdout, build.Version())
+			return err
+		}
+	case "help", "-h", "-help", "--help":
+		return func(context.Context, []string, streams) error { return helpError(usage) }
+	}
+	return nil
+}
 
 // run executes the program and returns its exit code. It ends when ctx does.
 func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
@@ -34,18 +82,11 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 		name, args = args[0], args[1:]
 	}
 	var err error
-	switch name {
-	case "run":
-		err = runEngine(ctx, args, getenv, stderr)
-	case "leases":
-		err = runLeases(ctx, args, getenv, stdout)
-	case "version":
-		_, err = fmt.Fprintln(stdout, build.Version())
-	case "help", "-h", "-help", "--help":
-		_, err = io.WriteString(stdout, usage)
-	case "":
+	if do := commandNamed(name); do != nil {
+		err = do(ctx, args, streams{getenv, os.Stdin, stdout, stderr})
+	} else if name == "" {
 		err = usageError{fmt.Errorf("no command\n\n%s", usage)}
-	default:
+	} else {
 		err = usageError{fmt.Errorf("unknown command %q\n\n%s", name, usage)}
 	}
 	var help helpError
@@ -76,12 +117,12 @@ type helpError string
 func (helpError) Error() string { return "help" }
 
 // runEngine is `dhcp-engine run`.
-func runEngine(ctx context.Context, args []string, getenv func(string) string, stderr io.Writer) error {
-	cfg, err := parseConfig(args, getenv)
+func runEngine(ctx context.Context, args []string, std streams) error {
+	cfg, err := parseConfig(args, std.getenv)
 	if err != nil {
 		return err
 	}
-	return serve(ctx, cfg, newLog(cfg, stderr))
+	return serve(ctx, cfg, newLog(cfg, std.stderr))
 }
 
 func newLog(cfg config, w io.Writer) *slog.Logger {

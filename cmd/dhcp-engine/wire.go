@@ -45,7 +45,7 @@ func serve(ctx context.Context, cfg config, log *slog.Logger) error {
 	eng := engine.New(engine.Config{
 		Links: links, Store: records,
 		Now: boot.Now, BootID: bootID,
-		ExchangesPerNetwork: 16, StartupSpread: 10 * time.Second,
+		Protected: cfg.protected, ExchangesPerNetwork: cfg.exchangesPerNetwork, StartupSpread: cfg.startupSpread,
 		Rand:    newRand,
 		Log:     log,
 		Metrics: engine.NewMetrics(registry),

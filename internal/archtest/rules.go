@@ -94,7 +94,7 @@ var rules = map[string]rule{
 		never:  noRim,
 	},
 	"pkg/engine/store": {
-		ours:   []string{"internal/atomicfile", "internal/boot", "pkg/engine", "pkg/engine/dhcp4"},
+		ours:   []string{"internal/atomicfile", "internal/boot", "pkg/engine", "pkg/engine/api", "pkg/engine/dhcp4"},
 		direct: []string{"golang.org/x/sys/unix"},
 		never:  noRim,
 	},

@@ -30,11 +30,12 @@ func (p *Plugin) Del(ctx context.Context, args *skel.CmdArgs) error {
 }
 
 // detach asks the engine to give the lease back. That nobody answers is no
-// error: the engine finds the dead attachment by itself.
+// error: a note tells the engine when it is back.
 func (c *call) detach(ctx context.Context) error {
 	err := detach(ctx, c.engine, c.id, detachLimit)
 	if errors.Is(err, errAway) {
 		c.remark(err)
+		c.remark(c.leaveNote())
 		return nil
 	}
 	return err

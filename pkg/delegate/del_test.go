@@ -175,6 +175,9 @@ func TestB42EngineAwayAtDel(t *testing.T) {
 		t.Errorf("remarks %q", r.plugin.remarks)
 	}
 	r.nothingLeft()
+	if diff := cmp.Diff([]string{r.args.ContainerID + ":" + r.args.IfName}, files(t, filepath.Join(r.stateDir, api.EndedFolder))); diff != "" {
+		t.Errorf("notes for the engine (-want +got):\n%s", diff)
+	}
 }
 
 // An engine that is being restarted is waited for.

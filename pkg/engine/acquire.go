@@ -24,6 +24,11 @@ func (s *session) prepare(ctx context.Context) error {
 		s.rec.Workload = w
 	}
 	s.plan = planFor(s.rec.Workload)
+	if sharesMAC(s.link) {
+		if err := s.settings.CheckSharedMAC(); err != nil {
+			return api.WithCode(api.CodeConfig, fmt.Errorf("%s is of kind %s: %w", s.rec.IfName, s.link.Kind, err))
+		}
+	}
 	if s.settings.DeriveMAC {
 		if err := s.deriveMAC(ctx); err != nil {
 			return err
@@ -100,11 +105,26 @@ func (s *session) claim(l dhcp4.Lease) error {
 	return nil
 }
 
+// disclaim forgets a claim that a server has refused, or that was declined: it is
+// another host's address now, and a RELEASE of it would be wrong.
+func (s *session) disclaim() {
+	if s.rec.Phase == Leased || !s.rec.Lease.Addr.IsValid() {
+		return
+	}
+	rec := s.rec
+	rec.Lease = dhcp4.Lease{}
+	if err := s.put(rec); err != nil {
+		s.trouble("refused address is not forgotten", err)
+		s.rec = rec
+	}
+}
+
 // tally counts what an attempt has sent and seen, for its error.
 type tally struct {
 	discovers, requests, naks int
 	offered                   netip.Addr
 	ignored                   string // the last reason
+	conflict                  *AddressConflict
 }
 
 // explain turns the end of an attempt into the error that its caller reads.
@@ -116,6 +136,8 @@ func (s *session) explain(err error, took time.Duration) error {
 	}
 	took = took.Round(100 * time.Millisecond)
 	switch {
+	case t.conflict != nil:
+		err = fmt.Errorf("%w; every address offered within %s was declined", t.conflict, took)
 	case t.naks > 0:
 		err = fmt.Errorf("servers refused %d times within %s; look at the server's log for this hardware address", t.naks, took)
 	case t.offered.IsValid():

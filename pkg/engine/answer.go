@@ -2,6 +2,7 @@ package engine
 
 import (
 	"encoding/hex"
+	"strings"
 	"time"
 
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/api"
@@ -42,20 +43,22 @@ func answer(v view) api.Lease {
 	return l
 }
 
+// stateText is the state for people: of the machine, or where there is none, of
+// the attachment.
+func stateText(v view) string {
+	switch v.phase {
+	case Superseded, Orphaned, Releasing:
+		return strings.ToUpper(string(v.phase))
+	}
+	return v.state.String()
+}
+
 // status is what `dhcp-engine leases` says of the session.
 func (s *session) status(v view) api.Status {
 	st := api.Status{
 		AttachmentID: s.att.AttachmentID, Pod: s.att.Pod, Network: s.att.Network, Netns: s.att.Netns.Path,
-		State: v.state.String(), HardwareAddr: v.hardwareAddr.String(), ClientID: hex.EncodeToString(v.clientID),
+		State: stateText(v), HardwareAddr: v.hardwareAddr.String(), ClientID: hex.EncodeToString(v.clientID),
 		LastError: v.lastErr,
-	}
-	switch v.phase {
-	case Superseded:
-		st.State = "SUPERSEDED"
-	case Orphaned:
-		st.State = "ORPHANED"
-	case Releasing:
-		st.State = "RELEASING"
 	}
 	if l := v.lease; l.Addr.IsValid() {
 		st.Address, st.Server = l.Addr.String(), l.Server.String()

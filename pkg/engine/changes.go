@@ -2,7 +2,6 @@ package engine
 
 import (
 	"fmt"
-	"reflect"
 
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/dhcp4"
 )
@@ -20,7 +19,8 @@ func (c change) String() string { return fmt.Sprintf("%s: %v, was %v", c.what, c
 func changes(old, l dhcp4.Lease) []change {
 	var found []change
 	compare := func(what string, from, to any) {
-		if !reflect.DeepEqual(from, to) {
+		// As text, since an empty list is the same as none.
+		if fmt.Sprint(from) != fmt.Sprint(to) {
 			found = append(found, change{what, from, to})
 		}
 	}

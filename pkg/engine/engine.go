@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -26,6 +27,9 @@ type Config struct {
 	// ExchangesPerNetwork bounds the questions of one network that wait for their
 	// answers at one time; at least 1.
 	ExchangesPerNetwork int
+	// Protected are the networks of pods, services and nodes, to which no route of a
+	// lease may lead.
+	Protected []netip.Prefix
 	// StartupSpread is the time over which the exchanges of leases that are past
 	// their T1 spread after a start; 0: none.
 	StartupSpread time.Duration

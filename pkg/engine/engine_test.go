@@ -78,8 +78,8 @@ func TestPersistThenConfigureThenAnswer(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("answer (-want +got):\n%s", diff)
 		}
-		wantNotes(t, w, "DISCOVER to all", "put claimed 10.77.0.50/24", "REQUEST to all",
-			"put leased 10.77.0.50/24", "configure 10.77.0.50/24")
+		wantNotes(t, w, "DISCOVER to all", "put claimed 10.77.0.50/24", "REQUEST to all", "probe 10.77.0.50 full=false",
+			"put leased 10.77.0.50/24", "configure 10.77.0.50/24", "announce 10.77.0.50")
 		mustDetach(t, e, "c1")
 		wantNotes(t, w, "RELEASE to 10.77.0.1", "clear 10.77.0.50/24", "delete")
 		nothingLeft(t, w)
@@ -179,7 +179,7 @@ func TestErrorNamesWhatHappened(t *testing.T) {
 // ADD is left.
 func TestCallerGoneLeavesNothing(t *testing.T) {
 	for _, moment := range []string{"DISCOVER to all", "put claimed 10.77.0.50/24", "REQUEST to all",
-		"put leased 10.77.0.50/24", "configure 10.77.0.50/24"} {
+		"probe 10.77.0.50 full=false", "put leased 10.77.0.50/24", "configure 10.77.0.50/24"} {
 		t.Run(moment, func(t *testing.T) {
 			simulate(t, func(t *testing.T, w *world) {
 				w.space("c1", 1)

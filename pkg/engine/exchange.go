@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
 
@@ -16,16 +17,19 @@ func (s *session) exchange(ctx context.Context, w *wire, ev dhcp4.Event) error {
 	defer s.leave()
 	for {
 		s.leave() // what was asked is answered, or given up
-		for _, a := range s.machine.Step(s.cfg.Now(), ev) {
-			if err := s.perform(ctx, w, a); err != nil {
-				return err
-			}
-		}
+		acts := s.machine.Step(s.cfg.Now(), ev)
+		s.measure(acts)
+		next, err := s.performAll(ctx, w, acts)
 		s.show()
-		if s.machine.State() == dhcp4.Bound {
+		switch {
+		case err != nil:
+			return err
+		case next != nil:
+			ev = next
+			continue
+		case s.machine.State() == dhcp4.Bound:
 			return nil
 		}
-		var err error
 		if ev, err = s.await(ctx, w); err != nil {
 			return err
 		}
@@ -80,6 +84,22 @@ func (s *session) opened(ctx context.Context, w *wire, o openResult) error {
 	return nil
 }
 
+// performAll carries out the actions of a step, in order. It returns what the
+// machine is to be told of them at once; nil when there is nothing.
+func (s *session) performAll(ctx context.Context, w *wire, acts []dhcp4.Action) (next dhcp4.Event, err error) {
+	for _, a := range acts {
+		if p, ok := a.(dhcp4.Probe); ok {
+			next, err = s.probe(ctx, w, p)
+		} else {
+			err = s.perform(ctx, w, a)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return next, nil
+}
+
 // perform carries out one action.
 func (s *session) perform(ctx context.Context, w *wire, a dhcp4.Action) error {
 	switch a := a.(type) {
@@ -89,11 +109,14 @@ func (s *session) perform(ctx context.Context, w *wire, a dhcp4.Action) error {
 	case dhcp4.Send:
 		return s.send(ctx, w, a)
 	case dhcp4.Use:
-		return s.use(ctx, a)
+		return s.use(ctx, w, a)
 	case dhcp4.Drop:
 		return s.drop(ctx, a)
 	case dhcp4.Ignore:
 		s.ignore(a)
+		if a.Kind == dhcp4.KindRefusal {
+			s.disclaim()
+		}
 		return nil
 	}
 	panic(fmt.Sprintf("engine: unknown action %T", a))
@@ -102,6 +125,9 @@ func (s *session) perform(ctx context.Context, w *wire, a dhcp4.Action) error {
 // send puts a message on the wire. A message that could not be sent is no error
 // of the exchange: to the machine it is as good as lost, and it sends again.
 func (s *session) send(ctx context.Context, w *wire, a dhcp4.Send) error {
+	if a.Msg.MessageType() == dhcpv4.MessageTypeDecline {
+		s.disclaim()
+	}
 	err := s.pass(ctx)
 	if err == nil {
 		err = w.send(ctx, a)
@@ -129,18 +155,27 @@ func (s *session) count(t dhcpv4.MessageType) {
 }
 
 func (s *session) ignore(i dhcp4.Ignore) {
+	if i.Kind == dhcp4.KindDenied {
+		s.refusedServer(i)
+	}
 	s.tally.ignored = i.Reason
 	if i.From.IsValid() {
 		s.tally.ignored = fmt.Sprintf("%s (from %s)", i.Reason, i.From)
 	}
-	s.cfg.Metrics.ignored.Inc()
+	s.cfg.Metrics.ignored.WithLabelValues(string(i.Kind)).Inc()
 	s.log.Debug("reply left aside", "reason", i.Reason, "from", i.From)
 }
 
-// linkMTU is the MTU that the link has without us.
-func (s *session) linkMTU() int {
-	if s.rec.Setup.MTU > 0 {
-		return s.rec.Setup.PriorMTU
+// refusedServer tells people of a server that answered and may not, once for each
+// server and session.
+func (s *session) refusedServer(i dhcp4.Ignore) {
+	if s.refused[i.Server] {
+		return
 	}
-	return s.link.MTU
+	if s.refused == nil {
+		s.refused = make(map[netip.Addr]bool)
+	}
+	s.refused[i.Server] = true
+	s.log.Warn("a DHCP server answered that may not be listened to", "server", i.Server, "from", i.From, "reason", i.Reason)
+	s.report(ServerRefused, i.Reason)
 }

@@ -33,11 +33,11 @@ type EventReason string
 
 // The reasons of events.
 const (
-	LeaseChanged    EventReason = "LeaseChanged"    // the server changed something in a lease
-	LeaseLost       EventReason = "LeaseLost"       // NAK or expiry
-	AddressConflict EventReason = "AddressConflict" // somebody else uses the address
-	ServerRefused   EventReason = "ServerRefused"   // a server answered that may not
-	RouteRefused    EventReason = "RouteRefused"    // a route of the lease is not safe to install
+	LeaseChanged  EventReason = "LeaseChanged"    // the server changed something in a lease
+	LeaseLost     EventReason = "LeaseLost"       // NAK or expiry
+	ConflictFound EventReason = "AddressConflict" // somebody else uses the address
+	ServerRefused EventReason = "ServerRefused"   // a server answered that may not
+	RouteRefused  EventReason = "RouteRefused"    // a route of the lease is not safe to install
 )
 
 // report tells the reporter, if there is one.
@@ -51,15 +51,17 @@ func (s *session) report(reason EventReason, message string) {
 // from the pod.
 func (s *session) publish(ctx context.Context, l dhcp4.Lease) {
 	if p := s.cfg.Publisher; p != nil {
+		s.published = true
 		if err := p.Publish(ctx, s.att, l); err != nil {
 			s.trouble("lease is not published", err)
 		}
 	}
 }
 
-// withdraw tells the publisher that the lease is gone.
+// withdraw tells the publisher that the lease is gone, if it was told of one.
 func (s *session) withdraw(ctx context.Context) {
-	if p := s.cfg.Publisher; p != nil {
+	if p := s.cfg.Publisher; p != nil && s.published {
+		s.published = false
 		if err := p.Withdraw(ctx, s.att); err != nil {
 			s.trouble("lease is not withdrawn", err)
 		}

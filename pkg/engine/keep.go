@@ -73,21 +73,79 @@ func (s *session) renewal(ctx context.Context, ev dhcp4.Event) error {
 }
 
 // rest waits in BOUND, without a socket, until the machine has something to do.
+// What is left to do for the interface is done meanwhile.
 func (s *session) rest(ctx context.Context) (dhcp4.Event, error) {
-	timer := s.cfg.timer(s.machine.Deadline())
-	defer timer.Stop()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	lostC := s.defend(ctx)
 	for {
-		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-timer.C:
-			return dhcp4.Elapsed{}, nil
-		case <-s.goneC:
-			if err := s.present(ctx); err != nil {
-				return nil, err
-			}
+		ev, err := s.doze(ctx, &lostC)
+		if ev != nil || err != nil {
+			return ev, err
 		}
 	}
+}
+
+// doze waits for one thing to happen in BOUND, and returns the machine's event if
+// it is one.
+func (s *session) doze(ctx context.Context, lostC *<-chan error) (dhcp4.Event, error) {
+	deadline := s.cfg.timer(s.machine.Deadline())
+	defer deadline.Stop()
+	chore := s.cfg.timer(s.choreAt())
+	defer chore.Stop()
+	select {
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-deadline.C:
+		return dhcp4.Elapsed{}, nil
+	case <-chore.C:
+		return nil, s.chore(ctx)
+	case <-s.goneC:
+		return nil, s.present(ctx)
+	case err := <-*lostC:
+		*lostC = nil
+		if c := (*AddressConflict)(nil); errors.As(err, &c) {
+			s.conflicted(c, s.rec.Lease.Server)
+			return dhcp4.Conflict{Owner: c.Owner}, nil
+		}
+		return nil, s.undefended(err)
+	}
+}
+
+// choreAt is when something is to be done for the interface of a lease that rests;
+// the zero time means never.
+func (s *session) choreAt() time.Time {
+	switch {
+	case s.mendAt.IsZero():
+		return s.announceAt
+	case s.announceAt.IsZero(), s.mendAt.Before(s.announceAt):
+		return s.mendAt
+	}
+	return s.announceAt
+}
+
+// chore does what is due.
+func (s *session) chore(ctx context.Context) error {
+	now := s.cfg.Now()
+	if at := s.announceAt; !at.IsZero() && !now.Before(at) {
+		if err := s.announceAgain(ctx); err != nil {
+			return err
+		}
+	}
+	if at := s.mendAt; !at.IsZero() && !now.Before(at) {
+		return s.configure(ctx, s.rec.Setup, false)
+	}
+	return nil
+}
+
+// undefended goes on without a defence that broke down, unless the interface is
+// gone.
+func (s *session) undefended(err error) error {
+	if err == nil || errors.Is(err, ErrGone) {
+		return err
+	}
+	s.trouble("address is not defended any longer", err)
+	return nil
 }
 
 // present returns ErrGone when the interface is no longer there.

@@ -53,7 +53,7 @@ func TestRestartInAnotherBoot(t *testing.T) {
 		want  []string
 	}{
 		{"OK same interface again", func(w *world) { w.space("c1", 1) },
-			[]string{"REQUEST to all", "put leased 10.77.0.50/24", "configure 10.77.0.50/24"}},
+			[]string{"REQUEST to all", "probe 10.77.0.50 full=false", "put leased 10.77.0.50/24", "configure 10.77.0.50/24", "announce 10.77.0.50"}},
 		{"B41 another interface at the path", func(w *world) { w.space("c1", 9) },
 			[]string{"put orphaned 10.77.0.50/24"}},
 		{"B36 nothing at the path", func(*world) {}, []string{"put orphaned 10.77.0.50/24"}},
@@ -70,6 +70,7 @@ func TestRestartInAnotherBoot(t *testing.T) {
 				tt.after(w)
 				w.since()
 				w.start()
+				time.Sleep(time.Second) // the probe
 				synctest.Wait()
 				wantNotes(t, w, tt.want...)
 			})
@@ -153,8 +154,8 @@ func TestB20NakInRenewing(t *testing.T) {
 		time.Sleep(30*time.Minute + time.Second)
 		synctest.Wait()
 		wantNotes(t, w, "REQUEST to 10.77.0.1", "clear 10.77.0.50/24", "put seeking invalid Prefix",
-			"DISCOVER to all", "put seeking 10.77.0.100/24", "REQUEST to all",
-			"put leased 10.77.0.100/24", "configure 10.77.0.100/24")
+			"DISCOVER to all", "put seeking 10.77.0.100/24", "REQUEST to all", "probe 10.77.0.100 full=false",
+			"put leased 10.77.0.100/24", "configure 10.77.0.100/24", "announce 10.77.0.100")
 		if s.setup.Addr.Addr() != netip.MustParseAddr("10.77.0.100") {
 			t.Errorf("interface carries %s", s.setup.Addr)
 		}
@@ -227,9 +228,33 @@ func TestMACChangedWhileTheEngineWasAway(t *testing.T) {
 		stop()
 		s.link.HardwareAddr = []byte{2, 0, 0, 0, 0, 9}
 		w.start()
+		time.Sleep(time.Second) // the probe
 		synctest.Wait()
 		if want := netip.MustParsePrefix("10.77.0.51/24"); s.setup.Addr != want {
 			t.Errorf("interface carries %s, want a lease of its own, %s", s.setup.Addr, want)
+		}
+	})
+}
+
+// What keeps the interface from being configured need not be there for ever, and
+// T1 may be hours away.
+func TestInterfaceIsMendedBeforeT1(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world) {
+		w.space("c1", 1)
+		e, stop := w.start()
+		mustAttach(t, e, "c1")
+		stop()
+		w.change(func() {
+			w.spaces["c1"].setup = Setup{}
+			w.cfgErr = errors.New("route exists")
+		})
+		w.start()
+		time.Sleep(2 * mendAfter)
+		w.change(func() { w.cfgErr = nil })
+		time.Sleep(mendAfter + time.Second)
+		synctest.Wait()
+		if got := w.carries("c1").String(); got != "10.77.0.50/24" {
+			t.Errorf("interface carries %s", got)
 		}
 	})
 }

@@ -9,19 +9,22 @@ import (
 	"time"
 
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/dhcp4"
-	"github.com/dhcp-meta/dhcp-meta/pkg/engine/network"
 )
 
 // use makes a lease the interface's: persisted first, then configured, then
 // published.
-func (s *session) use(ctx context.Context, u dhcp4.Use) error {
+func (s *session) use(ctx context.Context, w *wire, u dhcp4.Use) error {
 	for _, r := range u.Remarks {
 		s.log.Warn("part of the lease is left out", "remark", r, "server", u.Lease.Server)
 	}
 	have, old, troubles := s.rec.Setup, s.rec.Lease, s.troubles
 	fresh := s.rec.Phase != Leased
+	setup, err := s.setupOf(ctx, old, u.Lease)
+	if err != nil {
+		return err
+	}
 	rec := s.rec
-	rec.Phase, rec.Lease, rec.Setup = Leased, u.Lease, s.setupOf(u.Lease)
+	rec.Phase, rec.Lease, rec.Setup = Leased, u.Lease, setup
 	if err := s.putChanged(rec); err != nil {
 		// A renewal that changes nothing needs no new record to be undone: the
 		// old one only knows an earlier end.
@@ -34,27 +37,19 @@ func (s *session) use(ctx context.Context, u dhcp4.Use) error {
 	if err := s.configure(ctx, have, fresh); err != nil {
 		return err
 	}
-	s.announce(ctx, old, fresh)
+	if fresh || have.Addr != s.rec.Setup.Addr {
+		s.announceAddr(ctx, w)
+	}
+	s.tell(ctx, old, fresh)
 	if s.troubles == troubles {
 		s.wellAgain()
 	}
 	return nil
 }
 
-// setupOf is what the interface is to carry while l lasts. With keep-and-report
-// that is what ADD answered, or nothing once the address is another one.
-func (s *session) setupOf(l dhcp4.Lease) Setup {
-	switch first := s.answered; {
-	case !s.plan.Configure:
-		return Setup{}
-	case s.settings.OnChange != network.OnChangeKeep || !first.Addr.IsValid():
-		return setupFor(s.settings, l, s.linkMTU())
-	case first.Addr.Addr() == l.Addr.Addr():
-		return first
-	default:
-		return Setup{}
-	}
-}
+// mendAfter is how long a lease rests whose interface could not be configured
+// whole, before that is tried again.
+const mendAfter = 30 * time.Second
 
 // configure makes the interface carry the record's setup.
 func (s *session) configure(ctx context.Context, have Setup, fresh bool) error {
@@ -62,25 +57,29 @@ func (s *session) configure(ctx context.Context, have Setup, fresh bool) error {
 	if !want.Addr.IsValid() && !have.Addr.IsValid() {
 		return nil
 	}
+	s.mendAt = time.Time{}
 	err := s.cfg.Links.Configure(ctx, s.rec.Target(), have, want, lifetimeAt(l, s.cfg.Now()))
 	switch {
 	case err == nil:
 	case fresh, errors.Is(err, ErrGone), context.Cause(ctx) != nil:
 		return fmt.Errorf("configure %s: %w", l.Addr, err)
-	default: // the address may be there all the same; the next renewal tries again
+	default: // part of it may be there; the rest is tried again
 		s.trouble("interface is not configured as the lease says", err)
+		s.mendAt = s.cfg.Now().Add(mendAfter)
 	}
 	return nil
 }
 
-// announce tells of what is new in the session's lease: the log, whoever reads
+// tell says what is new in the session's lease: the log, whoever reads
 // events, and the publisher. Renewals are a metric, not a line.
-func (s *session) announce(ctx context.Context, old dhcp4.Lease, fresh bool) {
+func (s *session) tell(ctx context.Context, old dhcp4.Lease, fresh bool) {
 	l := s.rec.Lease
 	if !s.answered.Addr.IsValid() {
 		s.answered = s.rec.Setup
 	}
-	s.reportKept()
+	if s.kept != nil {
+		s.trouble("interface is kept as it was at ADD", s.kept)
+	}
 	if fresh {
 		s.log.Info("leased", "address", l.Addr, "server", l.Server, "lifetime", lifetimeText(l.Lifetime))
 		s.publish(ctx, l)
@@ -103,18 +102,6 @@ func (s *session) announce(ctx context.Context, old dhcp4.Lease, fresh bool) {
 	s.log.Warn("lease has changed", "address", l.Addr, "changes", text, "policy", string(s.settings.OnChange))
 	s.report(LeaseChanged, "DHCP server "+l.Server.String()+" has changed the lease: "+text)
 	s.publish(ctx, l)
-}
-
-// reportKept says that the interface is not what the lease says, as
-// keep-and-report wants it.
-func (s *session) reportKept() {
-	if s.settings.OnChange != network.OnChangeKeep || !s.plan.Configure {
-		return
-	}
-	if says := setupFor(s.settings, s.rec.Lease, s.linkMTU()); !reflect.DeepEqual(says, s.rec.Setup) {
-		s.trouble("interface is kept as it was at ADD",
-			fmt.Errorf("the lease says %s, the interface has %s (onChange: keep-and-report)", says, s.rec.Setup))
-	}
 }
 
 func lifetimeText(d time.Duration) string {

@@ -182,3 +182,38 @@ func TestOutboxOfATakeover(t *testing.T) {
 		nothingLeft(t, w)
 	})
 }
+
+// The engine was away when the DEL came: it gives the lease back when it is back,
+// over whatever interface of the network is left.
+func TestB42DelWhileTheEngineWasAway(t *testing.T) {
+	tests := []struct {
+		name     string
+		left     func(*world) // after the DEL
+		releases int
+	}{
+		{"OK interface is still there", func(*world) {}, 1},
+		{"OK another attachment of the network is there", func(w *world) { w.remove("c1") }, 1},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			simulate(t, func(t *testing.T, w *world) {
+				w.space("c1", 200)
+				e, stop := w.start()
+				mustAttach(t, e, "c1")
+				attachMany(t, w, e, 1, "lan")
+				stop()
+				w.notesLeft = map[AttachmentID]bool{net1("c1"): true, net1("unknown"): true}
+				tt.left(w)
+				e, _ = w.start()
+				time.Sleep(firstDelivery + time.Second)
+				synctest.Wait()
+				if w.server.releases != tt.releases || len(w.notesLeft) != 0 || len(w.records) != 1 {
+					t.Errorf("%d releases, notes %v, records %v", w.server.releases, w.notesLeft, w.records)
+				}
+				if list, err := e.List(t.Context()); err != nil || len(list) != 1 {
+					t.Errorf("List = %v, %v", list, err)
+				}
+			})
+		})
+	}
+}

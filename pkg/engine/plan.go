@@ -1,11 +1,9 @@
 package engine
 
 import (
-	"net/netip"
 	"time"
 
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/dhcp4"
-	"github.com/dhcp-meta/dhcp-meta/pkg/engine/network"
 )
 
 // Workload is what runs behind an interface.
@@ -35,31 +33,18 @@ func planFor(w Workload) Plan {
 	return Plan{Configure: container, Keep: container, Release: container}
 }
 
-// setupFor is what a lease means for an interface whose own MTU is linkMTU. The
-// MTU goes only downwards: a server does not know what the link can carry.
-func setupFor(set network.Settings, l dhcp4.Lease, linkMTU int) Setup {
+// setupFor is what a lease, with those of its routes that may be installed, means
+// for an interface whose own MTU is linkMTU. The MTU goes only downwards: a server
+// does not know what the link can carry.
+func setupFor(l dhcp4.Lease, routes []dhcp4.Route, metric, linkMTU int) Setup {
 	s := Setup{Addr: l.Addr}
-	for _, r := range l.Routes {
-		if r.Dst.Bits() == 0 && !set.DefaultRoute {
-			continue
-		}
-		s.Routes = append(s.Routes, Route{Dst: r.Dst, Gateway: r.Gateway, Metric: set.RouteMetric})
+	for _, r := range routes {
+		s.Routes = append(s.Routes, Route{Dst: r.Dst, Gateway: r.Gateway, Metric: metric})
 	}
 	if l.MTU > 0 && l.MTU < linkMTU {
 		s.MTU, s.PriorMTU = l.MTU, linkMTU
 	}
 	return s
-}
-
-// gatewayOf is the first router that is on the link of the address; the zero
-// Addr when there is none.
-func gatewayOf(l dhcp4.Lease) netip.Addr {
-	for _, r := range l.Routers {
-		if l.Addr.Masked().Contains(r) {
-			return r
-		}
-	}
-	return netip.Addr{}
 }
 
 // lifetimeAt is how long the lease may still be used at now.

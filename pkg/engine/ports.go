@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"time"
 
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/dhcp4"
@@ -26,6 +27,9 @@ type Links interface {
 	Inspect(ctx context.Context, t Target) (Link, error)
 	// SetHardwareAddr gives the interface another MAC.
 	SetHardwareAddr(ctx context.Context, t Target, mac net.HardwareAddr) error
+	// Routes returns the destinations to which the namespace has routes that are
+	// not the engine's for this interface.
+	Routes(ctx context.Context, t Target) ([]netip.Prefix, error)
 	// Open brings the interface up, waits for its carrier as long as ctx
 	// allows, and opens it for DHCP.
 	Open(ctx context.Context, t Target) (Port, error)
@@ -41,6 +45,11 @@ type Links interface {
 	// Verify tells what of want is missing from the interface, in words; nil
 	// when all is there.
 	Verify(ctx context.Context, t Target, want Setup) error
+	// Defend watches over an address of the interface (RFC 5227, 2.4) until ctx
+	// ends, which is no error. An AddressConflict says that another host will not
+	// give it up; ErrGone that there is nothing left to defend. It holds a socket,
+	// and with it the namespace.
+	Defend(ctx context.Context, t Target, addr netip.Addr) error
 	// Watch sends the path of a namespace below one of the allowed roots when it
 	// has ended, until ctx is done; then it returns nil.
 	Watch(ctx context.Context, ended func(path string)) error
@@ -66,6 +75,13 @@ type Port interface {
 	// Send puts a message on the wire. A unicast one waits for the ARP answer
 	// of its next hop, for a second or so; an error says that it was not sent.
 	Send(ctx context.Context, s dhcp4.Send) error
+	// Probe looks whether another host uses addr, which is not configured yet
+	// (RFC 5227, 2.1): with full as long as the RFC says, otherwise for a moment
+	// that a waiting pod can bear. It returns the other host's hardware address;
+	// empty when the address is free.
+	Probe(ctx context.Context, addr netip.Addr, full bool) (net.HardwareAddr, error)
+	// Announce tells all hosts on the link once that addr is here (RFC 5227, 2.3).
+	Announce(ctx context.Context, addr netip.Addr) error
 	Close() error
 }
 
@@ -83,8 +99,11 @@ type Store interface {
 	// Put makes the record durable before it returns. An error means that the
 	// old record, or none, is still there.
 	Put(Record) error
-	// Delete forgets a record; an unknown one is no error.
+	// Delete forgets a record and what Ended says of it; an unknown one is no
+	// error.
 	Delete(AttachmentID) error
+	// Ended returns the attachments whose DEL came while no engine was there.
+	Ended() ([]AttachmentID, error)
 	// Check tells whether a Put would work now.
 	Check() error
 }

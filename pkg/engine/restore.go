@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/dhcp4"
@@ -22,6 +23,10 @@ func (e *Engine) restore(ctx context.Context) ([]*session, error) {
 	if err != nil {
 		return nil, err
 	}
+	ended, err := e.cfg.Store.Ended()
+	if err != nil { // their leases expire, as they would without the notes
+		e.cfg.Log.Warn("cannot tell which attachments have ended meanwhile", "error", err)
+	}
 	var keep []*session
 	for _, rec := range settleTakeovers(recs) {
 		usable := true
@@ -34,6 +39,7 @@ func (e *Engine) restore(ctx context.Context) ([]*session, error) {
 			continue
 		}
 		s.plan = planFor(rec.Workload)
+		s.published = rec.Phase == Leased
 		if s.settings, err = network.Parse(rec.DHCP); err != nil {
 			s.log.Warn("record cannot be used, its lease is left to expire", "error", err)
 			e.lose(s, "unusable")
@@ -42,10 +48,21 @@ func (e *Engine) restore(ctx context.Context) ([]*session, error) {
 		if s.rec.Phase == Superseded && s.rec.Setup.Addr.IsValid() {
 			s.supersede(ctx, true)
 		}
+		if s.ended = slices.Contains(ended, rec.AttachmentID); s.ended && rec.Phase == Superseded {
+			e.lose(s, "ended")
+			continue
+		}
 		s.showRestored()
 		e.cfg.Metrics.restored.WithLabelValues(string(s.rec.Phase)).Inc()
 		if s.rec.Phase != Superseded {
 			keep = append(keep, s)
+		}
+	}
+	for _, id := range ended {
+		if e.session(id) == nil { // nothing is left of it but the note
+			if err := e.cfg.Store.Delete(id); err != nil {
+				e.cfg.Log.Warn("note of an ended attachment is not deleted", "attachment", id, "error", err)
+			}
 		}
 	}
 	for _, s := range keep {
@@ -114,10 +131,14 @@ func (s *session) showRestored() {
 // resume looks what has become of a restored session's interface, and returns
 // the event with which its machine goes on.
 func (s *session) resume(ctx context.Context) (dhcp4.Event, error) {
-	switch s.rec.Phase {
-	case Orphaned:
+	switch {
+	case s.ended:
+		s.log.Info("DEL came while the engine was away, ending the attachment", "address", s.rec.Lease.Addr)
+		s.end(ctx)
+		return nil, errEnded
+	case s.rec.Phase == Orphaned:
 		return nil, ErrGone
-	case Claimed:
+	case s.rec.Phase == Claimed:
 		// The engine died in an ADD; its caller has given up. A server may hold
 		// the address for us, and while the interface is there it can be told.
 		s.log.Info("ADD was cut off by the end of the engine, undoing it", "address", s.rec.Lease.Addr)

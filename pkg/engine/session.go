@@ -12,6 +12,7 @@ import (
 
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/dhcp4"
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/network"
+	"github.com/dhcp-meta/dhcp-meta/pkg/engine/routing"
 )
 
 // session is the life of an attachment inside the engine. One goroutine at a
@@ -32,10 +33,21 @@ type session struct {
 	link     Link
 	machine  *dhcp4.Machine
 	answered Setup // what ADD put on the interface, or was there at a restart
-	tally    tally
-	troubles int           // how often trouble was called
-	spread   time.Duration // over which a restored session may wait before it sends
-	passed   chan struct{} // the gate in which the session has a place; nil: none
+	judged   bool  // the record's setup has been held against what is there
+	kept     error // how the interface differs from the lease, by keep-and-report
+
+	published  bool                     // a lease was given to the publisher and not withdrawn
+	toldRoutes map[routing.Refusal]bool // refusals that were told of
+	tally      tally
+	asked      asked
+	refused    map[netip.Addr]bool // servers that were told of
+	// announceAt is when the second announcement is due, mendAt when the interface
+	// is to be configured again that could not be; zero: they are not.
+	announceAt, mendAt time.Time
+	troubles           int           // how often trouble was called
+	ended              bool          // DEL came while the engine was away
+	spread             time.Duration // over which a restored session may wait before it sends
+	passed             chan struct{} // the gate in which the session has a place; nil: none
 
 	// goneC says that the namespace may have ended; at most one such word waits.
 	goneC chan struct{}
@@ -112,6 +124,9 @@ func (s *session) identity() network.Identity {
 	}
 }
 
+// sharesMAC tells whether other interfaces have the same MAC: all of one parent.
+func sharesMAC(l Link) bool { return l.Kind == "ipvlan" || l.Kind == "ipvtap" }
+
 // identify settles under which identity the server will know the client.
 func (s *session) identify() error {
 	id, err := s.settings.ClientIdentifier(s.identity())
@@ -137,8 +152,11 @@ func (s *session) newMachine() *dhcp4.Machine {
 		VendorClass:  s.settings.VendorClass,
 		Request:      s.settings.Request,
 		Options:      options,
-		Broadcast:    s.settings.Broadcast,
+		Broadcast:    s.settings.Broadcast || sharesMAC(s.link),
 		Servers:      s.settings.Servers,
+		DenyServers:  s.settings.DenyServers,
+		RapidCommit:  s.settings.RapidCommit,
+		Probe:        s.settings.ConflictDetection != network.ConflictDetectionOff,
 		MTU:          s.link.MTU,
 		Rand:         s.cfg.Rand(),
 	})

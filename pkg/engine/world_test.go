@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -35,14 +36,17 @@ type world struct {
 	open    int // ports
 	ended   func(string)
 
-	server   server
-	putErr   func(Record) error
-	cfgErr   error
-	onNote   func(string)
-	onSend   func() // before a message leaves
-	noAnswer bool   // of ARP: unicast cannot be sent
-	workload Workload
-	audience *audience
+	server    server
+	putErr    func(Record) error
+	cfgErr    error
+	onNote    func(string)
+	onSend    func() // before a message leaves
+	noAnswer  bool   // of ARP: unicast cannot be sent
+	workload  Workload
+	audience  *audience
+	notesLeft map[AttachmentID]bool // by DELs while no engine was there
+	protected []netip.Prefix
+	owners    map[netip.Addr]net.HardwareAddr // other hosts on the wire
 }
 
 // space is a network namespace with one interface.
@@ -54,11 +58,15 @@ type space struct {
 	carrier chan struct{}
 	gone    bool
 	ports   []*port
+	routes  []netip.Prefix // to other interfaces
+
+	defended int                   // Defend calls under way
+	claimC   chan net.HardwareAddr // another host that claims the address
 }
 
 func newWorld(t *testing.T) *world {
 	w := &world{t: t, bootID: "boot-1", spaces: map[string]*space{}, records: map[AttachmentID]Record{}}
-	w.server = server{w: w, id: netip.MustParseAddr("10.77.0.1"), lifetime: time.Hour, bits: 24, held: map[string]netip.Addr{}, first: netip.MustParseAddr("10.77.0.50")}
+	w.server = server{w: w, id: netip.MustParseAddr("10.77.0.1"), lifetime: time.Hour, bits: 24, held: map[string]netip.Addr{}, declined: map[netip.Addr]bool{}, first: netip.MustParseAddr("10.77.0.50")}
 	return w
 }
 
@@ -75,7 +83,7 @@ func (w *world) space(path string, mac byte) *space {
 	w.cookies++
 	up := make(chan struct{})
 	close(up)
-	s := &space{cookie: w.cookies, carrier: up, link: Link{
+	s := &space{cookie: w.cookies, carrier: up, claimC: make(chan net.HardwareAddr), link: Link{
 		Netns:        Netns{Path: path, Cookie: w.cookies},
 		HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, mac}, MTU: 1500, Kind: "veth"}}
 	w.spaces[path] = s
@@ -129,7 +137,7 @@ func (w *world) since() []string {
 func (w *world) start() (e *Engine, stop func()) {
 	cfg := Config{
 		Links: links{w}, Store: disk{w}, Workloads: workloads{w}, Now: time.Now, BootID: w.bootID,
-		ExchangesPerNetwork: 16, StartupSpread: 10 * time.Second,
+		Protected: w.protected, ExchangesPerNetwork: 16, StartupSpread: 10 * time.Second,
 		Rand:    func() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) },
 		Log:     slog.New(slog.NewTextHandler(w.t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Metrics: NewMetrics(nil),
@@ -206,11 +214,14 @@ func (d disk) Delete(id AttachmentID) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.records, id)
+	delete(d.notesLeft, id)
 	d.note("delete")
 	return nil
 }
 
 func (d disk) Check() error { return nil }
+
+func (d disk) Ended() ([]AttachmentID, error) { return slices.Collect(maps.Keys(d.notesLeft)), nil }
 
 // links is the kernel.
 type links struct{ *world }
@@ -237,6 +248,16 @@ func (l links) Inspect(_ context.Context, t Target) (Link, error) {
 		return Link{}, err
 	}
 	return s.link, nil
+}
+
+func (l links) Routes(_ context.Context, t Target) ([]netip.Prefix, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s, err := l.find(t)
+	if err != nil {
+		return nil, err
+	}
+	return s.routes, nil
 }
 
 func (l links) SetHardwareAddr(_ context.Context, t Target, mac net.HardwareAddr) error {
@@ -324,6 +345,24 @@ func (l links) Verify(_ context.Context, t Target, want Setup) error {
 	return nil
 }
 
+func (l links) Defend(ctx context.Context, t Target, addr netip.Addr) error {
+	l.mu.Lock()
+	s, err := l.find(t)
+	if err != nil {
+		l.mu.Unlock()
+		return err
+	}
+	s.defended++
+	l.mu.Unlock()
+	defer l.change(func() { s.defended-- })
+	select {
+	case <-ctx.Done():
+		return nil
+	case owner := <-s.claimC:
+		return &AddressConflict{addr, owner}
+	}
+}
+
 func (l links) Watch(ctx context.Context, ended func(string)) error {
 	l.mu.Lock()
 	l.ended = ended
@@ -364,6 +403,28 @@ func (p *port) Send(ctx context.Context, s dhcp4.Send) error {
 	return nil
 }
 
+// Probe takes as long as the real one may.
+func (p *port) Probe(ctx context.Context, addr netip.Addr, full bool) (net.HardwareAddr, error) {
+	wait := 250 * time.Millisecond
+	if full {
+		wait = 7 * time.Second
+	}
+	p.w.change(func() { p.w.note("probe %s full=%t", addr, full) })
+	select {
+	case <-time.After(wait):
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	p.w.mu.Lock()
+	defer p.w.mu.Unlock()
+	return p.w.owners[addr], nil
+}
+
+func (p *port) Announce(_ context.Context, addr netip.Addr) error {
+	p.w.change(func() { p.w.note("announce %s", addr) })
+	return nil
+}
+
 func (p *port) Close() error {
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()
@@ -397,6 +458,10 @@ type server struct {
 	noMask   bool
 	held     map[string]netip.Addr
 	releases int
+	declined map[netip.Addr]bool
+	routes   []*dhcpv4.Route // option 121
+
+	sawBroadcast bool // the BROADCAST flag
 }
 
 // answer is called under the world's lock.
@@ -412,6 +477,13 @@ func (s *server) answer(m *dhcpv4.DHCPv4) *dhcpv4.DHCPv4 {
 		}
 		return nil
 	}
+	if m.MessageType() == dhcpv4.MessageTypeDecline {
+		asked, _ := netip.AddrFromSlice(m.RequestedIPAddress().To4())
+		delete(s.held, client)
+		s.declined[asked] = true
+		return nil
+	}
+	s.sawBroadcast = s.sawBroadcast || m.IsBroadcast()
 	if s.silent {
 		return nil
 	}
@@ -436,7 +508,7 @@ func (s *server) addressFor(client string) netip.Addr {
 	if a, ok := s.held[client]; ok {
 		return a
 	}
-	taken := map[netip.Addr]bool{}
+	taken := maps.Clone(s.declined)
 	for _, a := range s.held {
 		taken[a] = true
 	}
@@ -465,6 +537,9 @@ func (s *server) reply(m *dhcpv4.DHCPv4, t dhcpv4.MessageType, addr netip.Addr) 
 	r.UpdateOption(dhcpv4.OptDNS(net.IPv4(10, 77, 0, 3)))
 	r.UpdateOption(dhcpv4.OptDomainName("site.example"))
 	r.UpdateOption(dhcpv4.OptIPAddressLeaseTime(s.lifetime))
+	if s.routes != nil {
+		r.UpdateOption(dhcpv4.OptClasslessStaticRoute(s.routes...))
+	}
 	if s.mtu > 0 {
 		r.UpdateOption(dhcpv4.OptGeneric(dhcpv4.OptionInterfaceMTU, []byte{byte(s.mtu >> 8), byte(s.mtu)}))
 	}

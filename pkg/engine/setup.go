@@ -1,0 +1,103 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"reflect"
+
+	"github.com/dhcp-meta/dhcp-meta/pkg/engine/dhcp4"
+	"github.com/dhcp-meta/dhcp-meta/pkg/engine/network"
+	"github.com/dhcp-meta/dhcp-meta/pkg/engine/routing"
+)
+
+// setupOf is what the interface is to carry while l lasts; old is the lease
+// before it. A renewal that changes nothing leaves the setup as it is. With
+// keep-and-report the interface stays as it was at ADD, and carries nothing once
+// its address is another one.
+func (s *session) setupOf(ctx context.Context, old, l dhcp4.Lease) (Setup, error) {
+	switch {
+	case !s.plan.Configure:
+		return Setup{}, nil
+	case s.judged && s.rec.Phase == Leased && len(changes(old, l)) == 0:
+		return s.rec.Setup, nil
+	}
+	routes, err := s.admit(ctx, l)
+	if err != nil {
+		return Setup{}, err
+	}
+	s.judged = true
+	says := setupFor(l, routes, s.settings.RouteMetric, s.linkMTU())
+	s.kept = nil
+	if s.settings.OnChange != network.OnChangeKeep || !s.answered.Addr.IsValid() {
+		return says, nil
+	}
+	keep := Setup{}
+	if s.answered.Addr.Addr() == l.Addr.Addr() {
+		keep = s.answered
+	}
+	if !reflect.DeepEqual(says, keep) {
+		s.kept = fmt.Errorf("the lease says %s, the interface has %s (onChange: keep-and-report)", says, keep)
+	}
+	return keep, nil
+}
+
+// admit returns those routes of a lease that may be installed in the namespace,
+// and reports the others.
+func (s *session) admit(ctx context.Context, l dhcp4.Lease) ([]dhcp4.Route, error) {
+	if len(l.Routes) == 0 {
+		return nil, nil
+	}
+	existing, err := s.cfg.Links.Routes(ctx, s.rec.Target())
+	if err != nil {
+		return nil, fmt.Errorf("look for routes that the lease must not override: %w", err)
+	}
+	routes, refused := routing.Admit(routing.Policy{
+		DefaultRoute: s.settings.DefaultRoute,
+		Allow:        s.settings.Routes.Allow,
+		Deny:         s.settings.Routes.Deny,
+		Protected:    s.cfg.Protected,
+		Existing:     existing,
+	}, l)
+	s.refuseRoutes(refused)
+	return routes, nil
+}
+
+// refuseRoutes tells of routes that are not installed, once each. That a server
+// names a router is no news on a secondary network.
+func (s *session) refuseRoutes(refused []routing.Refusal) {
+	told := make(map[routing.Refusal]bool, len(refused))
+	for _, r := range refused {
+		told[r] = true
+		if s.toldRoutes[r] {
+			continue
+		}
+		s.cfg.Metrics.routes.WithLabelValues(string(r.Reason)).Inc()
+		if r.Reason == routing.ReasonDefault {
+			s.log.Debug("route of the lease is not installed", "route", r.String())
+			continue
+		}
+		s.log.Warn("route of the lease is not installed", "route", r.String())
+		s.report(RouteRefused, r.String())
+	}
+	s.toldRoutes = told
+}
+
+// linkMTU is the MTU that the link has without us.
+func (s *session) linkMTU() int {
+	if s.rec.Setup.MTU > 0 {
+		return s.rec.Setup.PriorMTU
+	}
+	return s.link.MTU
+}
+
+// gatewayOf is the first router that is on the link of the address; the zero
+// Addr when there is none.
+func gatewayOf(l dhcp4.Lease) netip.Addr {
+	for _, r := range l.Routers {
+		if l.Addr.Masked().Contains(r) {
+			return r
+		}
+	}
+	return netip.Addr{}
+}

@@ -1,0 +1,50 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/dhcp-meta/dhcp-meta/internal/atomicfile"
+	"github.com/dhcp-meta/dhcp-meta/pkg/engine"
+	"github.com/dhcp-meta/dhcp-meta/pkg/engine/api"
+)
+
+// Ended returns the attachments whose DEL came while no engine was there, by the
+// notes that the plugin left in the state folder.
+func (s *Store) Ended() ([]engine.AttachmentID, error) {
+	entries, err := os.ReadDir(s.endedFolder())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, explain("read the notes of DELs", err)
+	}
+	var ids []engine.AttachmentID
+	for _, e := range entries {
+		path := filepath.Join(s.endedFolder(), e.Name())
+		switch id, ok := api.ParseAttachmentID(e.Name()); {
+		case ok && !atomicfile.Temp(e.Name()):
+			ids = append(ids, id)
+		default: // what a crash left
+			if err := os.Remove(path); err != nil {
+				s.log.Warn("cannot remove a file that is no note of a DEL", "file", path, "err", err)
+			}
+		}
+	}
+	return ids, nil
+}
+
+// forgetEnded removes the note of an attachment, if there is one.
+func (s *Store) forgetEnded(id engine.AttachmentID) error {
+	err := os.Remove(filepath.Join(s.endedFolder(), id.String()))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("forget the note of a DEL: %w", err)
+	}
+	return nil
+}
+
+// endedFolder stands beside the folder of the records.
+func (s *Store) endedFolder() string { return filepath.Join(filepath.Dir(s.dir), api.EndedFolder) }

@@ -85,19 +85,27 @@ func arpCases(t testing.TB) []arpCase {
 	}
 }
 
-func filterVM(t testing.TB, program []bpf.Instruction) func([]byte) bool {
+// filterLen returns the program as a function: how many bytes it passes.
+func filterLen(t testing.TB, program []bpf.Instruction) func([]byte) int {
 	t.Helper()
 	vm, err := bpf.NewVM(program)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func(b []byte) bool {
+	return func(b []byte) int {
 		n, err := vm.Run(b)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return n != 0
+		return n
 	}
+}
+
+// filterVM returns the program as a function: whether it passes a packet.
+func filterVM(t testing.TB, program []bpf.Instruction) func([]byte) bool {
+	t.Helper()
+	passes := filterLen(t, program)
+	return func(b []byte) bool { return passes(b) != 0 }
 }
 
 // U18: what is a conflict (RFC 5227, 2.1.1) and what is not, above all not our

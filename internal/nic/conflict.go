@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/mdlayher/arp"
-	"github.com/mdlayher/packet"
-	"golang.org/x/net/bpf"
 )
 
 // acdTimes are the times of address conflict detection, by their names in
@@ -58,12 +56,10 @@ func (t acdTimes) waits(full bool, random func(time.Duration) time.Duration) []t
 	return append(w, t.announceWait)
 }
 
-// Probe asks the link whether another host uses addr, which this one must not
-// use yet (RFC 5227, 2.1.1). It returns as soon as one is known, with the
-// hardware address that this says it has, which need not be a station's; no
-// owner means that addr is free as far as can be told. Full takes the RFC's 4 to
-// 7 seconds, otherwise one probe is sent and answers are awaited for 250 ms. An
-// error tells nothing of addr.
+// Probe implements engine.Port. It returns as soon as another host is known, with
+// the hardware address that this says it has, which need not be a station's.
+// Full takes the RFC's 4 to 7 seconds, otherwise one probe is sent and answers
+// are awaited for 250 ms. An error tells nothing of addr.
 //
 // What carries this interface's own hardware address is no conflict: fabrics
 // that answer ARP in the place of their ports answer so for an address that was
@@ -73,8 +69,6 @@ func (t acdTimes) waits(full bool, random func(time.Duration) time.Duration) []t
 // An ipvlan interface shares its parent's MAC, and its driver hands an answer on
 // by the address that it is for, which in the answer to a probe is 0.0.0.0. So
 // none arrives there, and addr always looks free.
-//
-// Probe must not be called at the same time as Send.
 func (p *port) Probe(ctx context.Context, addr netip.Addr, full bool) (owner net.HardwareAddr, err error) {
 	owner, err = p.probe(ctx, addr, p.acd.waits(full, rand.N[time.Duration]))
 	if err != nil {
@@ -121,9 +115,7 @@ func (p *port) ask(ctx context.Context, request []byte, waits []time.Duration, o
 	return p.await(ctx, timer.C, ok)
 }
 
-// Announce tells the link, once, that this interface has addr now, so that
-// neighbours forget an earlier holder (RFC 5227, 2.3). The RFC wants it twice,
-// ANNOUNCE_INTERVAL (2 s) apart; the second time is the caller's.
+// Announce implements engine.Port.
 func (p *port) Announce(ctx context.Context, addr netip.Addr) error {
 	if p.closed {
 		return fmt.Errorf("announce %s on %s: %w", addr, p.ifName, net.ErrClosed)
@@ -154,13 +146,4 @@ func probes(a arp.Packet, mac net.HardwareAddr, addr netip.Addr) bool {
 // isQuestionOrAnswer leaves out what only looks like ARP: RARP and InARP.
 func isQuestionOrAnswer(a arp.Packet) bool {
 	return a.Operation == arp.OperationRequest || a.Operation == arp.OperationReply
-}
-
-// setFilter changes what the socket hears.
-func setFilter(c *packet.Conn, program []bpf.Instruction) error {
-	filter, err := assemble(program)
-	if err != nil {
-		return err
-	}
-	return c.SetBPF(filter)
 }

@@ -1,7 +1,6 @@
 package nic
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"github.com/mdlayher/arp"
 	"golang.org/x/sys/unix"
@@ -125,17 +125,15 @@ func TestDefendGivesUp(t *testing.T) {
 				g.announced()
 				g.claim(claim)
 				err := g.end()
-				var conflict *Conflict
+				var conflict *engine.AddressConflict
 				if !errors.As(err, &conflict) {
 					t.Fatalf("err = %v, want a conflict", err)
 				}
-				if diff := cmp.Diff(Conflict{clientIP, otherMAC}, *conflict, cmp.Comparer(func(a, b Conflict) bool {
-					return a.Addr == b.Addr && bytes.Equal(a.Owner, b.Owner)
-				})); diff != "" {
+				want := &engine.AddressConflict{Addr: clientIP, Owner: otherMAC}
+				if diff := cmp.Diff(want, conflict, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 					t.Errorf("conflict (-want +got):\n%s", diff)
 				}
-				const want = "defend 10.77.0.50 on net1: address 10.77.0.50 is used by another host (02:aa:bb:cc:dd:02)"
-				if err.Error() != want {
+				if want := "defend 10.77.0.50 on net1: " + want.Error(); err.Error() != want {
 					t.Errorf("err = %v, want %s", err, want)
 				}
 			})
@@ -177,7 +175,7 @@ func TestDefendLeavesOthersAlone(t *testing.T) {
 		g.claim(claim)
 		g.announced()
 		g.claim(claim)
-		var conflict *Conflict
+		var conflict *engine.AddressConflict
 		if err := g.end(); !errors.As(err, &conflict) {
 			t.Fatalf("err = %v, want a conflict", err)
 		}

@@ -2,7 +2,6 @@ package nic
 
 import (
 	"encoding/binary"
-	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -27,16 +26,6 @@ const takeAll = 0xffff
 func forHost(rest []bpf.Instruction) []bpf.Instruction {
 	marked := []bpf.Instruction{bpf.LoadExtension{Num: bpf.ExtType}}
 	return append(when(0, check{marked, unix.PACKET_OTHERHOST}), rest...)
-}
-
-// assemble returns the program for a socket, which it keeps from what is for
-// another host.
-func assemble(program []bpf.Instruction) ([]bpf.RawInstruction, error) {
-	filter, err := bpf.Assemble(forHost(program))
-	if err != nil {
-		return nil, fmt.Errorf("assemble filter: %w", err)
-	}
-	return filter, nil
 }
 
 // A check passes when load leaves want in the accumulator. A load beyond the
@@ -73,22 +62,54 @@ func behind(off uint32, size int) []bpf.Instruction {
 	return []bpf.Instruction{bpf.LoadMemShift{Off: 0}, bpf.LoadIndirect{Off: off, Size: size}}
 }
 
-// replyFilter passes whole UDP datagrams to the client port with a BOOTREPLY
-// for mac.
-func replyFilter(mac net.HardwareAddr) []bpf.Instruction {
-	const (
-		chaddr       = 28     // RFC 2131, figure 1
-		moreAndPlace = 0x3fff // of the flags and fragment offset
+// chaddrAt is where the client's hardware address is in a UDP datagram (RFC 2131,
+// figure 1).
+const chaddrAt = udpLen + 28
+
+// replies checks for whole UDP datagrams to the client port with a BOOTREPLY.
+func replies() []check {
+	const moreAndPlace = 0x3fff // of the flags and fragment offset
+	return []check{
+		{append(at(0, 1), bpf.ALUOpConstant{Op: bpf.ALUOpShiftRight, Val: 4}), 4},
+		{append(at(6, 2), bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: moreAndPlace}), 0},
+		{at(9, 1), unix.IPPROTO_UDP},
+		{behind(2, 2), clientPort},
+		{behind(udpLen, 1), uint32(dhcpv4.OpcodeBootReply)},
+	}
+}
+
+// repliesTo checks for those of replies that are for mac.
+func repliesTo(mac net.HardwareAddr) []check {
+	return append(replies(),
+		check{behind(chaddrAt, 4), binary.BigEndian.Uint32(mac)},
+		check{behind(chaddrAt+4, 2), uint32(binary.BigEndian.Uint16(mac[4:]))},
 	)
-	return program(when(takeAll,
-		check{append(at(0, 1), bpf.ALUOpConstant{Op: bpf.ALUOpShiftRight, Val: 4}), 4},
-		check{append(at(6, 2), bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: moreAndPlace}), 0},
-		check{at(9, 1), unix.IPPROTO_UDP},
-		check{behind(2, 2), clientPort},
-		check{behind(udpLen, 1), uint32(dhcpv4.OpcodeBootReply)},
-		check{behind(udpLen+chaddr, 4), binary.BigEndian.Uint32(mac)},
-		check{behind(udpLen+chaddr+4, 2), uint32(binary.BigEndian.Uint16(mac[4:]))},
-	))
+}
+
+// replyFilter passes replies to mac.
+func replyFilter(mac net.HardwareAddr) []bpf.Instruction {
+	return program(when(takeAll, repliesTo(mac)...))
+}
+
+// What is left of a packet by tallyFilter tells what it was.
+const (
+	anyFrame   = 1
+	otherReply = 2 // a reply to another client
+)
+
+// tallyFilter passes what arrives, cut to a byte or two.
+func tallyFilter(mac net.HardwareAddr) []bpf.Instruction {
+	direction := []bpf.Instruction{bpf.LoadExtension{Num: bpf.ExtType}}
+	return append(when(0, check{direction, unix.PACKET_OUTGOING}), tallyParts(mac)...)
+}
+
+// tallyParts is tallyFilter without the kernel's knowledge of a packet.
+func tallyParts(mac net.HardwareAddr) []bpf.Instruction {
+	return program(
+		when(anyFrame, repliesTo(mac)...),
+		when(otherReply, replies()...),
+		when(anyFrame),
+	)
 }
 
 // Where the parts of an ARP packet for IPv4 over Ethernet are (RFC 826).

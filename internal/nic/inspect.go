@@ -42,11 +42,9 @@ func (l *Links) Inspect(ctx context.Context, t engine.Target) (engine.Link, erro
 	}, nil
 }
 
-// Routes returns where the namespace of t can send to without the lease of t, in
-// order and each destination once; 0.0.0.0/0 for a default route. It is what a
-// server's routes must not take away. They are the routes of the main table,
-// blackholes too, without those that are there for the interface's own address
-// or by DHCP on it.
+// Routes implements engine.Links: in order and each destination once, 0.0.0.0/0
+// for a default route. They are those of the main table, blackholes too, without
+// those that are there for the interface's own address or by DHCP on it.
 func (l *Links) Routes(ctx context.Context, t engine.Target) ([]netip.Prefix, error) {
 	k, err := l.dial(ctx, t)
 	if err != nil {

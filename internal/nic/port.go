@@ -8,25 +8,18 @@ import (
 	"net"
 	"net/netip"
 	"sync"
-	"time"
 
 	"github.com/mdlayher/arp"
 	"github.com/mdlayher/packet"
-	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine"
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/dhcp4"
 )
 
-const (
-	// writeTimeout bounds a write that the device's queue holds up, for a ctx
-	// without a deadline.
-	writeTimeout = time.Second
-	// receivedRoom is how many replies may wait for the session, and how many
-	// ARP packets. Each server sends one; more are a broken network's.
-	receivedRoom = 16
-)
+// receivedRoom is how many replies may wait for the session, and how many ARP
+// packets. Each server sends one; more are a broken network's.
+const receivedRoom = 16
 
 // port is an open interface. Its goroutines are readDHCP and readARP.
 type port struct {
@@ -61,14 +54,6 @@ func (p *port) listen(index int) error {
 		return fmt.Errorf("open arp socket on %s: %w", p.ifName, err)
 	}
 	return nil
-}
-
-func listen(ifi *net.Interface, protocol int, program []bpf.Instruction) (*packet.Conn, error) {
-	filter, err := assemble(program)
-	if err != nil {
-		return nil, err
-	}
-	return packet.Listen(ifi, packet.Datagram, protocol, &packet.Config{Filter: filter})
 }
 
 // start begins to receive.
@@ -133,21 +118,6 @@ func (p *port) Send(ctx context.Context, s dhcp4.Send) error {
 		return fmt.Errorf("send %s to %s on %s: %w", s.Msg.MessageType(), dst, p.ifName, err)
 	}
 	return nil
-}
-
-func write(ctx context.Context, c *packet.Conn, b []byte, to *packet.Addr) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	limit := time.Now().Add(writeTimeout)
-	if d, ok := ctx.Deadline(); ok && d.Before(limit) {
-		limit = d
-	}
-	if err := c.SetWriteDeadline(limit); err != nil {
-		return err
-	}
-	_, err := c.WriteTo(b, to)
-	return err
 }
 
 // Close implements engine.Port. It returns when the goroutines have ended; a

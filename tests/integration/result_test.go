@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"maps"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -76,10 +77,10 @@ func TestRoutesOfTheServer(t *testing.T) {
 	}{
 		{"OK static route of option 33",
 			[]string{"--dhcp-option=3,10.77.0.1", "--dhcp-option=33,10.8.0.1,10.77.0.1"},
-			[]rig.Route{{Dst: "default", Gateway: "10.77.0.1"}, {Dst: "10.8.0.1", Gateway: "10.77.0.1"}}},
+			[]rig.Route{route("default", "10.77.0.1"), route("10.8.0.1", "10.77.0.1")}},
 		{"OK no router (B53)", []string{"--dhcp-option=3"}, nil},
 	} {
-		t.Run(tt.name, func(t *testing.T) { t.Parallel(); serveRoutes(t, tt.options, tt.want) })
+		t.Run(tt.name, func(t *testing.T) { t.Parallel(); serveRoutes(t, tt.options, nil, tt.want...) })
 	}
 }
 
@@ -88,16 +89,35 @@ func TestB47ClasslessRoutesBeatRouter(t *testing.T) {
 	t.Parallel()
 	serveRoutes(t,
 		[]string{"--dhcp-option=3,10.77.0.1", "--dhcp-option=121,10.9.0.0/16,10.77.0.7", "--dhcp-option=33,10.8.0.1,10.77.0.1"},
-		[]rig.Route{{Dst: "10.9.0.0/16", Gateway: "10.77.0.7"}})
+		nil, route("10.9.0.0/16", "10.77.0.7"))
 }
 
-// Router 0.0.0.0 in option 121: the destination is on the link.
+// Router 0.0.0.0 in option 121: the destination is on the link. The metadata service
+// of a cloud is reached only when the network names it.
 func TestB49OnLinkRoute(t *testing.T) {
 	t.Parallel()
-	serveRoutes(t,
-		[]string{"--dhcp-option=121,0.0.0.0/0,10.77.0.1,169.254.169.254/32,0.0.0.0"},
-		[]rig.Route{{Dst: "169.254.169.254"}, {Dst: "default", Gateway: "10.77.0.1"}})
+	byDefault := route("default", "10.77.0.1")
+	for _, tt := range []struct {
+		name     string
+		settings object
+		dst      string
+		want     []rig.Route
+	}{
+		{"OK host on the link", nil, "203.0.113.9", []rig.Route{route("203.0.113.9", ""), byDefault}},
+		{"bad metadata service", nil, "169.254.169.254", []rig.Route{byDefault}},
+		{"OK metadata service by name", object{"routes": object{"allow": []string{"0.0.0.0/0", "169.254.169.254/32"}}},
+			"169.254.169.254", []rig.Route{route("169.254.169.254", ""), byDefault}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			options := []string{"--dhcp-option=121,0.0.0.0/0,10.77.0.1," + tt.dst + "/32,0.0.0.0"}
+			serveRoutes(t, options, tt.settings, tt.want...)
+		})
+	}
 }
+
+// route is a route of a lease; an empty gateway is a route on the link.
+func route(dst, gateway string) rig.Route { return rig.Route{Dst: dst, Gateway: gateway} }
 
 // A broken option 121 is ignored as a whole, and Router counts again.
 func TestB52BrokenClasslessRoutes(t *testing.T) {
@@ -109,20 +129,23 @@ func TestB52BrokenClasslessRoutes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			serveRoutes(t, []string{"--dhcp-option=3,10.77.0.1", "--dhcp-option-force=121," + option},
-				[]rig.Route{{Dst: "default", Gateway: "10.77.0.1"}})
+				nil, route("default", "10.77.0.1"))
 		})
 	}
 }
 
-// serveRoutes runs ADD against a server with these options and compares routes.
-func serveRoutes(t *testing.T, options []string, want []rig.Route) {
+// serveRoutes runs ADD against a server with these options, with a default route
+// allowed, and compares routes.
+func serveRoutes(t *testing.T, options []string, settings object, want ...rig.Route) {
 	t.Helper()
 	l := newLab(t)
 	cfg := rig.Pool(0, 0)
 	cfg.Dnsmasq = options
 	rig.StartDnsmasq(t, l.Server, cfg)
 	pod := newSandbox(t)
-	pod.expectRoutes(t, pod.mustAdd(t, l, pod.Call("net1", l.Macvlan(object{"defaultRoute": "always"}))), want)
+	all := object{"defaultRoute": "always"}
+	maps.Copy(all, settings)
+	pod.expectRoutes(t, pod.mustAdd(t, l, pod.Call("net1", l.Macvlan(all))), want)
 }
 
 // Without a mask there is nothing to configure: ADD fails clearly, and what the

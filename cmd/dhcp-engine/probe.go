@@ -63,8 +63,8 @@ func runProbe(ctx context.Context, args []string, std streams) error {
 
 // writeProbe writes a report for people.
 func writeProbe(w io.Writer, r api.ProbeReport) error {
-	head := fmt.Sprintf("%s (%s, %s) in %s: %d DHCPDISCOVER sent, %d offers within %s", r.IfName, r.HardwareAddr, r.Kind, r.Netns,
-		r.Discovers, len(r.Offers), r.Waited.Round(10*time.Millisecond))
+	head := fmt.Sprintf("%s (%s, %s) in %s: DHCPDISCOVER sent: %d, offers within %s: %d", r.IfName, r.HardwareAddr, r.Kind, r.Netns,
+		r.Discovers, r.Waited.Round(10*time.Millisecond), len(r.Offers))
 	if _, err := fmt.Fprintln(w, printable(head)); err != nil {
 		return err
 	}

@@ -62,6 +62,6 @@ func runImport(_ context.Context, args []string, std streams) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(std.stdout, "%d records added to %s, %d replaced; dhcp-engine takes them up at its next start\n", did.Added, *dir, did.Replaced)
+	_, err = fmt.Fprintf(std.stdout, "records in %s: %d added, %d replaced; dhcp-engine takes them up at its next start\n", *dir, did.Added, did.Replaced)
 	return err
 }

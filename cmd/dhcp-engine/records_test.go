@@ -36,7 +36,7 @@ func TestExportAndImport(t *testing.T) {
 	if err := os.WriteFile(file, []byte(doc), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if said, _ := call(exitOK, to, "import", file); !strings.Contains(said, "1 records added to "+to+", 0 replaced") {
+	if said, _ := call(exitOK, to, "import", file); !strings.Contains(said, to+": 1 added, 0 replaced") {
 		t.Errorf("import says %q", said)
 	}
 	if _, err := os.Stat(filepath.Join(to, name)); err != nil {
@@ -45,7 +45,7 @@ func TestExportAndImport(t *testing.T) {
 	if _, said := call(exitFailed, to, "import", file); !strings.Contains(said, "--replace") {
 		t.Errorf("second import says %q", said)
 	}
-	if said, _ := call(exitOK, to, "import", "--replace", file); !strings.Contains(said, "0 records added to "+to+", 1 replaced") {
+	if said, _ := call(exitOK, to, "import", "--replace", file); !strings.Contains(said, to+": 0 added, 1 replaced") {
 		t.Errorf("import --replace says %q", said)
 	}
 

@@ -86,8 +86,6 @@ func (p *port) probe(ctx context.Context, addr netip.Addr, waits []time.Duration
 		return nil, err
 	}
 	contested := func(a arp.Packet) bool { return uses(a, p.mac, addr) || probes(a, p.mac, addr) }
-	// What is left of an earlier exchange would take the room of an answer.
-	p.waiting(func(arp.Packet) bool { return false })
 	if err := setFilter(p.arp, probeFilter(p.mac, addr)); err != nil {
 		return nil, err
 	}

@@ -9,11 +9,11 @@
 // inside at a time, however many attachments there are, and a thread that
 // cannot get back home is never used again.
 //
-// Nothing outlives a call: no descriptor, no goroutine, no thread. The one
-// exception is a Port, which holds two packet sockets and two goroutines until
-// Close. An open socket keeps a dead namespace alive, and no read error tells
-// of it, so a Port is for one exchange only. Defend is a call that lasts: while
-// it does, it holds a socket.
+// Nothing outlives a call: no descriptor, no goroutine, no thread. The
+// exceptions are a Port, which holds two packet sockets and two goroutines, and
+// a Tally with one of each, until Close. An open socket keeps a dead namespace
+// alive, and no read error tells of it, so a Port is for one exchange only.
+// Defend is a call that lasts: while it does, it holds a socket.
 //
 // The host's own namespace, and every path that is not a network namespace
 // below an allowed root, is refused before anything is entered.

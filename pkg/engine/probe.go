@@ -21,6 +21,20 @@ import (
 // that answers more often is broken, and that is to be seen by then.
 const maxProbed = 64
 
+// Tally counts what arrives at an interface while a probe runs.
+type Tally interface {
+	// Seen returns how many frames of any kind have arrived, and how many of them
+	// were DHCP replies to other clients.
+	Seen() (frames, otherReplies int)
+	Close() error
+}
+
+// tallier is what Links may do besides: a link on which nothing arrives is
+// another trouble than one on which the server answers everybody else.
+type tallier interface {
+	Tally(ctx context.Context, t Target) (Tally, error)
+}
+
 // probeEvery is the time between two questions of a probe: the first wait of a
 // client (RFC 2131, 4.1), and no longer ones, since somebody waits.
 const probeEvery = 4 * time.Second
@@ -117,6 +131,12 @@ func (p *probe) run(ctx context.Context, t Target, links Links) error {
 		return err
 	}
 	defer p.port.Close()
+	if l, ok := links.(tallier); ok {
+		// Without it the hint says less, and that is all.
+		if seen, err := l.Tally(ctx, t); err == nil {
+			defer p.heard(seen)
+		}
+	}
 	again := time.NewTicker(probeEvery)
 	defer again.Stop()
 	p.ask(ctx)
@@ -135,6 +155,13 @@ func (p *probe) run(ctx context.Context, t Target, links Links) error {
 			p.take(r)
 		}
 	}
+}
+
+// heard notes what has arrived besides.
+func (p *probe) heard(t Tally) {
+	frames, others := t.Seen()
+	p.report.Heard = &api.Heard{Frames: frames, OtherReplies: others}
+	_ = t.Close() // a socket that is done with
 }
 
 // ask sends a DISCOVER. One that cannot be sent is no end: the next may be.
@@ -247,7 +274,15 @@ func (p *probe) hint() string {
 	case len(r.LeftAside) > 0:
 		return "replies for this hardware address came, but none was an offer for this question; the first: " + r.LeftAside[0]
 	}
-	return fmt.Sprintf("%d DHCPDISCOVER left %s and no reply for %s came back; ", r.Discovers, r.IfName, r.HardwareAddr) + nearby(r.Kind)
+	silence := fmt.Sprintf("%d DHCPDISCOVER left %s and no reply for %s came back; ", r.Discovers, r.IfName, r.HardwareAddr)
+	switch {
+	case r.Heard != nil && r.Heard.OtherReplies > 0:
+		return silence + fmt.Sprintf("%d DHCP replies to other clients arrived meanwhile, so a server is near: "+
+			"look in its log for this hardware address, at its pool, and at its lists of clients", r.Heard.OtherReplies)
+	case r.Heard != nil && r.Heard.Frames == 0:
+		return silence + "nothing else arrived either, the link is deaf; " + nearby(r.Kind)
+	}
+	return silence + nearby(r.Kind)
 }
 
 // nearby says where to look first when nothing was heard on an interface of the

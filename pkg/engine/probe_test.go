@@ -98,6 +98,51 @@ func TestProbeHints(t *testing.T) {
 	}
 }
 
+// tallied is a kernel that counts.
+type tallied struct {
+	links
+	frames, others int
+	err            error
+	closed         *bool
+}
+
+func (l tallied) Tally(context.Context, Target) (Tally, error) { return l, l.err }
+func (l tallied) Seen() (int, int)                             { return l.frames, l.others }
+func (l tallied) Close() error                                 { *l.closed = true; return nil }
+
+func TestProbeHearsTheLink(t *testing.T) {
+	for _, tt := range []struct {
+		name           string
+		frames, others int
+		err            error
+		want           string
+	}{
+		{"OK a deaf link", 0, 0, nil, "nothing else arrived either"},
+		{"OK a server for others", 7, 2, nil, "2 DHCP replies to other clients arrived"},
+		{"OK a link that hears", 7, 0, nil, "came back; look whether the bridge"},
+		{"OK nobody counts", 0, 0, errors.New("no buffer space"), "came back; look whether the bridge"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			simulate(t, func(t *testing.T, w *world) {
+				w.space("c1", 1)
+				w.server.silent = true
+				closed := false
+				e := New(Config{
+					Links: tallied{links{w}, tt.frames, tt.others, tt.err, &closed}, Now: time.Now, Metrics: NewMetrics(nil),
+					Rand: func() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) },
+				})
+				got, err := e.Probe(t.Context(), api.ProbeRequest{Netns: "c1", IfName: "net1"})
+				if err != nil || !strings.Contains(got.Hint, tt.want) {
+					t.Errorf("want a hint with %q, got %+v, %v", tt.want, got, err)
+				}
+				if counted := got.Heard != nil; counted != (tt.err == nil) || counted != closed {
+					t.Errorf("heard %+v, closed: %v", got.Heard, closed)
+				}
+			})
+		})
+	}
+}
+
 func TestProbeRefused(t *testing.T) {
 	simulate(t, func(t *testing.T, w *world) {
 		w.space("c1", 1)

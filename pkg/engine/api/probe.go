@@ -38,9 +38,19 @@ type ProbeReport struct {
 	Offers []Offer `json:"offers"`
 	// LeftAside says of the replies that were no offers what they were.
 	LeftAside []string `json:"leftAside,omitempty"`
+	// Heard is what arrived besides; nil where it was not counted.
+	Heard *Heard `json:"heard,omitempty"`
 	// Hint says where the question or its answer has stopped, as far as can be
 	// seen from the interface; empty when there is an offer that can be used.
 	Hint string `json:"hint,omitempty"`
+}
+
+// Heard is what arrives at an interface, from anybody.
+type Heard struct {
+	Frames int `json:"frames"`
+	// OtherReplies are DHCP replies to other clients, as far as the network lets
+	// them pass here.
+	OtherReplies int `json:"otherReplies"`
 }
 
 // Offer is a DHCPOFFER. What the engine would not use of it is empty.

@@ -135,7 +135,7 @@ var (
 	probe  = api.ProbeRequest{Netns: "/run/netns/pod", IfName: "net1", Timeout: 5 * time.Second, ClientID: "none", Broadcast: true}
 	report = api.ProbeReport{
 		Netns: "/run/netns/pod", IfName: "net1", HardwareAddr: "02:00:00:00:00:01", Kind: "veth", ClientID: "01020000000001",
-		Discovers: 2, Waited: 5 * time.Second, LeftAside: []string{"nak"}, Hint: "look there",
+		Discovers: 2, Waited: 5 * time.Second, LeftAside: []string{"nak"}, Hint: "look there", Heard: &api.Heard{Frames: 9, OtherReplies: 1},
 		Offers: []api.Offer{{
 			Server: "10.77.0.1", From: "10.77.0.2", Relay: "10.77.0.3", After: time.Millisecond, Discover: 1,
 			Address: "10.77.0.50/24", LeaseSeconds: 3600, T1Seconds: 1800, T2Seconds: 3150, Infinite: true,

@@ -43,7 +43,7 @@ func serve(ctx context.Context, cfg config, log *slog.Logger) error {
 	}
 	registry := newRegistry()
 	eng := engine.New(engine.Config{
-		Links: links, Store: records,
+		Links: kernel{links}, Store: records,
 		Now: boot.Now, BootID: bootID,
 		Protected: cfg.protected, ExchangesPerNetwork: cfg.exchangesPerNetwork, StartupSpread: cfg.startupSpread,
 		Rand:    newRand,

@@ -33,7 +33,7 @@ func (l *Links) Open(ctx context.Context, t engine.Target) (engine.Port, error) 
 	p := o.port
 	o.port = nil
 	p.log = l.log.With("netns", t.Netns.Path, "interface", t.IfName)
-	p.acd = l.acd
+	p.acd, p.calls = l.acd, l.calls
 	p.start()
 	return p, nil
 }

@@ -1,6 +1,7 @@
 package nic
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -23,11 +24,12 @@ type Config struct {
 // Links is the kernel as the engine sees it. It is safe for concurrent use and
 // needs no closing.
 type Links struct {
-	roots  []string
-	log    *slog.Logger
-	hosts  []namespaceID
-	visits chan struct{}
-	acd    acdTimes
+	roots []string
+	log   *slog.Logger
+	hosts []namespaceID
+	// visits and calls hold a token for each visit and each call under way.
+	visits, calls chan struct{}
+	acd           acdTimes
 }
 
 var _ engine.Links = (*Links)(nil)
@@ -39,6 +41,21 @@ var _ engine.Links = (*Links)(nil)
 // kernel's rtnl lock.
 const maxVisits = 4
 
+// maxCalls bounds the threads that wait for the kernel for the same reason: a
+// change of an interface waits for the kernel's lock on all of them, and the end
+// of a packet socket waits until no frame can be on its way to it.
+const maxCalls = 4
+
+// call waits for a token, which done gives back.
+func (l *Links) call(ctx context.Context) (done func(), err error) {
+	select {
+	case l.calls <- struct{}{}:
+		return func() { <-l.calls }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
 // Open checks cfg and notes which namespaces are the host's: the one in which
 // the engine runs, and that of process 1 where the engine may see it.
 func Open(cfg Config) (*Links, error) {
@@ -48,6 +65,7 @@ func Open(cfg Config) (*Links, error) {
 	l := &Links{
 		log:    cfg.Logger,
 		visits: make(chan struct{}, maxVisits),
+		calls:  make(chan struct{}, maxCalls),
 		acd:    rfc5227(),
 	}
 	if l.log == nil {

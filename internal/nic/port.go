@@ -35,7 +35,8 @@ type port struct {
 	receivedC chan dhcp4.Received
 	arpC      chan arp.Packet
 	readers   sync.WaitGroup
-	id        uint16 // of the next IP datagram
+	calls     chan struct{} // of Links
+	id        uint16        // of the next IP datagram
 	closed    bool
 }
 
@@ -127,6 +128,8 @@ func (p *port) Close() error {
 		return nil
 	}
 	p.closed = true
+	p.calls <- struct{}{}
+	defer func() { <-p.calls }()
 	err := errors.Join(p.ip.Close(), p.arp.Close())
 	p.readers.Wait()
 	return err

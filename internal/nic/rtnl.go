@@ -25,6 +25,15 @@ const (
 type rtnl struct {
 	*netlink.Handle
 	target engine.Target
+	done   func() // with the handle; nil: nothing to do
+}
+
+// Close ends the handle.
+func (k *rtnl) Close() {
+	k.Handle.Close()
+	if k.done != nil {
+		k.done()
+	}
 }
 
 // openRTNL opens a handle in the namespace of the calling thread.
@@ -40,13 +49,22 @@ func openRTNL(t engine.Target) (*rtnl, error) {
 	return &rtnl{Handle: h, target: t}, nil
 }
 
-// dial opens a handle in the namespace of t; the caller closes it.
+// dial opens a handle in the namespace of t for a call; the caller closes it.
 func (l *Links) dial(ctx context.Context, t engine.Target) (k *rtnl, err error) {
+	done, err := l.call(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("open netlink in %s: %w", t.Netns.Path, err)
+	}
 	err = l.visit(ctx, t.Netns, func(ns engine.Netns) error {
 		k, err = openRTNL(engine.Target{Netns: ns, IfName: t.IfName})
 		return err
 	})
-	return k, err
+	if err != nil {
+		done()
+		return nil, err
+	}
+	k.done = done
+	return k, nil
 }
 
 // link returns the target's interface.

@@ -238,3 +238,37 @@ func verbs(calls []rig.Recorded) []string {
 	}
 	return list
 }
+
+// An address that somebody uses without the server's knowledge is declined; the
+// server marks it, and the pod gets another one.
+func TestAddressInUseIsDeclined(t *testing.T) {
+	onBothServers(t, func(t *testing.T, l *lab, start rig.StartFunc) {
+		cfg := rig.Pool(0, 0)
+		cfg.Last = cfg.First.Next()
+		start(t, l.Server, cfg)
+		// A host with a fixed address in the middle of the pool.
+		squatter := newSandbox(t)
+		l.Node.IP(t, "link", "add", "link", rig.Uplink, "name", "squat", "netns", squatter.Name, "type", "macvlan", "mode", "bridge")
+		squatter.IP(t, "addr", "add", cfg.First.String()+"/24", "dev", "squat")
+		squatter.IP(t, "link", "set", "squat", "up")
+
+		// Two pods want two addresses; one of them is not free.
+		pods := []*sandbox{newSandbox(t), newSandbox(t)}
+		call := func(s *sandbox) rig.Call { return s.Call("net1", l.Macvlan(object{"timeout": "30s"})) }
+		addr := leased(t, pods[0].mustAdd(t, l, call(pods[0]))).Addr()
+		if addr != cfg.Last {
+			t.Errorf("got %v, want %v: %v is in use", addr, cfg.Last, cfg.First)
+		}
+		if o, err := l.Node.CNI("ADD", pods[1].Call("net1", l.Macvlan(object{"timeout": "3s"}))); err != nil || o.Err == nil {
+			t.Errorf("the second pod got an address too: %s, %v", o.Stdout, err)
+		}
+		for _, f := range l.Capture.Since(0) {
+			if f.Type == dhcpv4.MessageTypeDecline && !f.Msg.RequestedIPAddress().Equal(cfg.First.AsSlice()) {
+				t.Errorf("declined %v, want %v", f.Msg.RequestedIPAddress(), cfg.First)
+			}
+		}
+		if n := l.Capture.Count(0, rig.Type(dhcpv4.MessageTypeDecline, nil)); n == 0 {
+			t.Error("nothing was declined")
+		}
+	})
+}

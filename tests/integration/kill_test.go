@@ -95,7 +95,7 @@ func (k *killLane) killInAdd(t *testing.T, round int) {
 	k.all = append(k.all, pod)
 	call := pod.Call("net1", k.Macvlan(object{"timeout": "10s"}))
 	add := k.background("ADD", call)
-	k.killAfter(t, 120*time.Millisecond)
+	k.killAfter(t, 400*time.Millisecond)
 	o := add.wait(t)
 	switch {
 	case o.Err == nil:

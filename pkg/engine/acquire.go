@@ -58,7 +58,6 @@ func (s *session) deriveMAC(ctx context.Context) error {
 // of it.
 func (s *session) acquire(ctx context.Context, prior *Record, older []*session) error {
 	w := s.newWire()
-	defer w.close()
 	err := s.acquireOn(ctx, w, prior, older)
 	if err == nil {
 		// The caller may be gone since: then nobody will ever read the answer.
@@ -66,9 +65,20 @@ func (s *session) acquire(ctx context.Context, prior *Record, older []*session) 
 	}
 	if err != nil {
 		s.undo(ctx, w)
+		w.close()
 		return err
 	}
+	s.leftOpen = w
 	return nil
+}
+
+// closeLeft closes what acquire left open: the kernel takes its time to end a
+// packet socket, which is nothing that an answer to ADD has to wait for.
+func (s *session) closeLeft() {
+	if s.leftOpen != nil {
+		s.leftOpen.close()
+		s.leftOpen = nil
+	}
 }
 
 func (s *session) acquireOn(ctx context.Context, w *wire, prior *Record, older []*session) error {

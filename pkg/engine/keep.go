@@ -36,6 +36,7 @@ func (s *session) stop() { s.keeper.Swap(nil).revoke(nil) }
 // keep keeps the lease until ctx ends or the attachment is over; it then returns
 // true. A session from the store first finds out what has become of its interface.
 func (s *session) keep(ctx context.Context) (over bool) {
+	s.closeLeft()
 	var ev dhcp4.Event
 	var err error
 	if s.rec.Phase == Releasing {

@@ -41,6 +41,7 @@ type session struct {
 	tally      tally
 	asked      asked
 	refused    map[netip.Addr]bool // servers that were told of
+	leftOpen   *wire               // by the ADD, for the keeper to close
 	// announceAt is when the second announcement is due, mendAt when the interface
 	// is to be configured again that could not be; zero: they are not.
 	announceAt, mendAt time.Time
@@ -127,6 +128,13 @@ func (s *session) identity() network.Identity {
 // sharesMAC tells whether other interfaces have the same MAC: all of one parent.
 func sharesMAC(l Link) bool { return l.Kind == "ipvlan" || l.Kind == "ipvtap" }
 
+// probes tells whether an address is looked for on the link before it is used. On
+// an interface that shares its MAC that shows nothing: the kernel gives an ARP
+// answer to the interface that has its target address, which none has yet.
+func (s *session) probes() bool {
+	return s.settings.ConflictDetection != network.ConflictDetectionOff && !sharesMAC(s.link)
+}
+
 // identify settles under which identity the server will know the client.
 func (s *session) identify() error {
 	id, err := s.settings.ClientIdentifier(s.identity())
@@ -156,7 +164,7 @@ func (s *session) newMachine() *dhcp4.Machine {
 		Servers:      s.settings.Servers,
 		DenyServers:  s.settings.DenyServers,
 		RapidCommit:  s.settings.RapidCommit,
-		Probe:        s.settings.ConflictDetection != network.ConflictDetectionOff,
+		Probe:        s.probes(),
 		MTU:          s.link.MTU,
 		Rand:         s.cfg.Rand(),
 	})

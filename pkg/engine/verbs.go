@@ -110,14 +110,16 @@ func (e *Engine) establish(ctx context.Context, s *session, prior *Record) (api.
 	if err := s.acquire(ctx, prior, older); err != nil {
 		return api.Lease{}, errors.Join(err, e.goOn(older))
 	}
-	if err := e.goOn(older); err != nil {
-		return api.Lease{}, err
-	}
 	if s.plan.Keep {
-		if err := e.keep(s); err != nil {
-			s.end(context.WithoutCancel(ctx))
-			return api.Lease{}, err
-		}
+		err = e.keep(s)
+	} else {
+		s.closeLeft()
+	}
+	if err = errors.Join(err, e.goOn(older)); err != nil {
+		s.stop()
+		s.closeLeft()
+		s.end(context.WithoutCancel(ctx))
+		return api.Lease{}, err
 	}
 	return answer(s.look()), nil
 }

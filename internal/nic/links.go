@@ -39,12 +39,12 @@ var _ engine.Links = (*Links)(nil)
 // bound a thousand attachments restored at once would mean a thousand threads.
 // A visit takes well under a millisecond: more of them would only queue for the
 // kernel's rtnl lock.
-const maxVisits = 4
+const maxVisits = 2
 
 // maxCalls bounds the threads that wait for the kernel for the same reason: a
 // change of an interface waits for the kernel's lock on all of them, and the end
 // of a packet socket waits until no frame can be on its way to it.
-const maxCalls = 4
+const maxCalls = 3
 
 // call waits for a token, which done gives back.
 func (l *Links) call(ctx context.Context) (done func(), err error) {

@@ -47,7 +47,7 @@ const (
 	// thread in fsync, and a thread that Go has made for it stays: without a
 	// bound, sixty ADDs at once would leave sixty. The disk takes them one after
 	// another anyway.
-	maxWriters = 3
+	maxWriters = 2
 )
 
 // Store is the folder of records. It is safe for concurrent use; of two Puts of

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"runtime/debug"
 
 	"github.com/dhcp-meta/dhcp-meta/internal/build"
 )
@@ -122,8 +123,16 @@ func runEngine(ctx context.Context, args []string, std streams) error {
 	if err != nil {
 		return err
 	}
+	if std.getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
 	return serve(ctx, cfg, newLog(cfg, std.stderr))
 }
+
+// gcPercent trades processor time, of which an engine that waits for T1 needs next
+// to none, for memory, of which it should take little on every node. An operator
+// can say otherwise by GOGC.
+const gcPercent = 30
 
 func newLog(cfg config, w io.Writer) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: cfg.logLevel}

@@ -36,8 +36,8 @@ type session struct {
 	judged   bool  // the record's setup has been held against what is there
 	kept     error // how the interface differs from the lease, by keep-and-report
 
-	published  bool                     // a lease was given to the publisher and not withdrawn
-	toldRoutes map[routing.Refusal]bool // refusals that were told of
+	published  bool              // a lease was given to the publisher and not withdrawn
+	toldRoutes []routing.Refusal // refusals that were told of
 	tally      tally
 	asked      asked
 	refused    map[netip.Addr]bool // servers that were told of

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"reflect"
+	"slices"
 
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/dhcp4"
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/network"
@@ -66,17 +67,17 @@ func (s *session) admit(ctx context.Context, l dhcp4.Lease) ([]dhcp4.Route, erro
 // refuseRoutes tells of routes that are not installed, once each. That a server
 // names a router is no news on a secondary network.
 func (s *session) refuseRoutes(refused []routing.Refusal) {
-	told := make(map[routing.Refusal]bool, len(refused))
+	var told []routing.Refusal
 	for _, r := range refused {
-		told[r] = true
-		if s.toldRoutes[r] {
-			continue
-		}
-		s.cfg.Metrics.routes.WithLabelValues(string(r.Reason)).Inc()
 		if r.Reason == routing.ReasonDefault {
 			s.log.Debug("route of the lease is not installed", "route", r.String())
 			continue
 		}
+		told = append(told, r)
+		if slices.Contains(s.toldRoutes, r) {
+			continue
+		}
+		s.cfg.Metrics.routes.WithLabelValues(string(r.Reason)).Inc()
 		s.log.Warn("route of the lease is not installed", "route", r.String())
 		s.report(RouteRefused, r.String())
 	}

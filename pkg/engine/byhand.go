@@ -90,7 +90,7 @@ func (s *session) askByHand(ctx context.Context, rebind bool) error {
 	s.tally = tally{}
 	w := s.newWire()
 	defer w.close()
-	err := s.ask(ctx, w, before, rebind)
+	err := s.exchange(ctx, w, dhcp4.Renew{Rebind: rebind})
 	outcome := s.outcome(before, begun, err)
 	if _, held := s.machine.Lease(); !held || err != nil && ctx.Err() == nil {
 		// It is in search of another address, or what it got could not be made
@@ -98,24 +98,6 @@ func (s *session) askByHand(ctx context.Context, rebind bool) error {
 		s.machine = nil
 	}
 	return outcome
-}
-
-// ask has the machine ask now. One that waits for its next try in RENEWING or
-// REBINDING, for hours perhaps, does not take Renew; a new one begins as after a
-// restart of the engine: past T1 by INIT-REBOOT, which asks at once and every
-// server.
-func (s *session) ask(ctx context.Context, w *wire, held dhcp4.Lease, rebind bool) error {
-	state := s.machine.State()
-	if state != dhcp4.Bound && (state != dhcp4.Renewing || !rebind) {
-		s.machine = s.newMachine()
-		if err := s.exchange(ctx, w, dhcp4.Resume{Lease: held}); err != nil {
-			return err
-		}
-		if now, ok := s.machine.Lease(); ok && now.Start.After(held.Start) {
-			return nil
-		}
-	}
-	return s.exchange(ctx, w, dhcp4.Renew{Rebind: rebind})
 }
 
 // outcome says how an exchange that was asked for has ended; nil: with a lease

@@ -59,10 +59,11 @@ type Conflict struct {
 
 // Renew asks for the lease to be renewed now, as if T1 had come. Before T1
 // nothing is lost when nobody answers: after three tries the machine is BOUND
-// again. It does nothing outside BOUND.
+// again. In RENEWING and REBINDING it does not wait for the next try. It does
+// nothing in other states.
 type Renew struct {
-	// Rebind asks all servers instead, as if T2 had come. It takes effect in
-	// RENEWING too, where the server of the lease may not answer.
+	// Rebind asks all servers instead, as if T2 had come, also in RENEWING, where
+	// the server of the lease may not answer.
 	Rebind bool
 }
 

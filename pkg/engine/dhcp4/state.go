@@ -286,6 +286,7 @@ func (m *Machine) stepRenewing(now time.Time, ev Event) []Action {
 		if ev.Rebind {
 			return m.extend(now, Rebinding)
 		}
+		return m.extend(now, Renewing)
 	case reply:
 		if ev.server != m.lease.Server {
 			return ignored(ev, KindServer, "%s of server %s; %s was asked", ev.name(), ev.server, m.lease.Server)
@@ -298,7 +299,7 @@ func (m *Machine) stepRenewing(now time.Time, ev Event) []Action {
 // stepRebinding listens to any server (B28).
 func (m *Machine) stepRebinding(now time.Time, ev Event) []Action {
 	switch ev := ev.(type) {
-	case Elapsed:
+	case Elapsed, Renew:
 		return m.extend(now, Rebinding)
 	case reply:
 		return m.takeAnswer(now, ev)

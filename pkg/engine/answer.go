@@ -60,10 +60,13 @@ func (s *session) status(v view) api.Status {
 		State: stateText(v), HardwareAddr: v.hardwareAddr.String(), ClientID: hex.EncodeToString(v.clientID),
 		LastError: v.lastErr,
 	}
-	if l := v.lease; l.Addr.IsValid() {
+	switch l := v.lease; {
+	case l.Addr.IsValid():
 		st.Address, st.Server = l.Addr.String(), l.Server.String()
 		st.T1, st.T2, st.Expiry = s.cfg.wall(l.RenewAt()), s.cfg.wall(l.RebindAt()), s.cfg.wall(l.ExpireAt())
 		st.Infinite = l.Lifetime == dhcp4.Infinite
+	case v.phase == Orphaned || v.phase == Releasing:
+		st.Address, st.Expiry, st.Infinite = v.held.String(), s.cfg.wall(v.heldUntil), v.heldUntil.IsZero()
 	}
 	return st
 }

@@ -148,7 +148,7 @@ func (e *Engine) revoke(s *session, addr netip.Addr) {
 			continue
 		}
 		v := o.look()
-		if v.phase == Releasing && (v.held == addr || s.knownAs(Record{HardwareAddr: v.hardwareAddr, ClientID: v.clientID})) {
+		if v.phase == Releasing && (v.held.Addr() == addr || s.knownAs(Record{HardwareAddr: v.hardwareAddr, ClientID: v.clientID})) {
 			o.keeper.Load().revoke(errRevoked)
 		}
 	}
@@ -166,6 +166,6 @@ func (e *Engine) inUse(s *session) bool {
 		case Releasing, Orphaned, Superseded:
 			return false
 		}
-		return v.held == s.rec.Lease.Addr.Addr() || s.knownAs(Record{HardwareAddr: v.hardwareAddr, ClientID: v.clientID})
+		return v.held.Addr() == s.rec.Lease.Addr.Addr() || s.knownAs(Record{HardwareAddr: v.hardwareAddr, ClientID: v.clientID})
 	})
 }

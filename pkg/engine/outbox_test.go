@@ -60,7 +60,7 @@ func TestOutboxSurvivesARestart(t *testing.T) {
 		unsent(t, w, e)
 		stop()
 		e, _ = w.start()
-		if list, err := e.List(t.Context()); err != nil || len(list) != 1 || list[0].State != "RELEASING" {
+		if list, err := e.List(t.Context()); err != nil || len(list) != 1 || list[0].State != "RELEASING" || list[0].Address != "10.77.0.50/24" || list[0].Expiry == nil {
 			t.Errorf("List = %+v, %v", list, err)
 		}
 		mustDetach(t, e, "c1") // the runtime may say it again

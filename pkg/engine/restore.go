@@ -122,6 +122,7 @@ func (s *session) showRestored() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.seen = view{phase: s.rec.Phase, state: dhcp4.Rebooting, setup: s.rec.Setup,
+		held: s.rec.Lease.Addr, heldUntil: s.rec.Lease.ExpireAt(),
 		hardwareAddr: s.rec.HardwareAddr, clientID: s.rec.ClientID}
 	if s.rec.Phase == Leased {
 		s.seen.state, s.seen.lease = dhcp4.Bound, s.rec.Lease

@@ -63,12 +63,15 @@ type session struct {
 
 // view is what others see of a session.
 type view struct {
-	phase   Phase
-	state   dhcp4.State
-	lease   dhcp4.Lease // zero while there is none to use
-	held    netip.Addr  // what a server may hold for the client, also without a lease
-	setup   Setup
-	lastErr string
+	phase Phase
+	state dhcp4.State
+	lease dhcp4.Lease // zero while there is none to use
+	// held is what a server may hold for the client, also without a lease, and
+	// until when; zero for ever.
+	held      netip.Prefix
+	heldUntil time.Time
+	setup     Setup
+	lastErr   string
 
 	hardwareAddr net.HardwareAddr
 	clientID     []byte
@@ -83,7 +86,7 @@ func (s *session) look() view {
 
 // show makes the session's state visible to others.
 func (s *session) show() {
-	v := view{phase: s.rec.Phase, setup: s.rec.Setup, state: dhcp4.Stopped, held: s.rec.Lease.Addr.Addr(),
+	v := view{phase: s.rec.Phase, setup: s.rec.Setup, state: dhcp4.Stopped, held: s.rec.Lease.Addr, heldUntil: s.rec.Lease.ExpireAt(),
 		hardwareAddr: s.rec.HardwareAddr, clientID: s.rec.ClientID}
 	if s.machine != nil {
 		v.state = s.machine.State()

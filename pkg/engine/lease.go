@@ -78,7 +78,7 @@ func (s *session) tell(ctx context.Context, old dhcp4.Lease, fresh bool) {
 		s.answered = s.rec.Setup
 	}
 	if s.kept != nil {
-		s.trouble("interface is kept as it was at ADD", s.kept)
+		s.trouble("interface does not follow the lease", s.kept)
 	}
 	if fresh {
 		s.log.Info("leased", "address", l.Addr, "server", l.Server, "lifetime", lifetimeText(l.Lifetime))

@@ -34,7 +34,7 @@ type session struct {
 	machine  *dhcp4.Machine
 	answered Setup // what ADD put on the interface, or was there at a restart
 	judged   bool  // the record's setup has been held against what is there
-	kept     error // how the interface differs from the lease, by keep-and-report
+	kept     error // why the interface differs from the lease on purpose
 
 	published  bool              // a lease was given to the publisher and not withdrawn
 	toldRoutes []routing.Refusal // refusals that were told of

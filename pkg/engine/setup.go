@@ -23,6 +23,13 @@ func (s *session) setupOf(ctx context.Context, old, l dhcp4.Lease) (Setup, error
 	case s.judged && s.rec.Phase == Leased && len(changes(old, l)) == 0:
 		return s.rec.Setup, nil
 	}
+	if err := s.fitsIn(l); err != nil {
+		if s.rec.Phase != Leased {
+			return Setup{}, err
+		}
+		s.kept, s.judged = err, true
+		return s.rec.Setup, nil
+	}
 	routes, err := s.admit(ctx, l)
 	if err != nil {
 		return Setup{}, err
@@ -41,6 +48,25 @@ func (s *session) setupOf(ctx context.Context, old, l dhcp4.Lease) (Setup, error
 		s.kept = fmt.Errorf("the lease says %s, the interface has %s (onChange: keep-and-report)", says, keep)
 	}
 	return keep, nil
+}
+
+// fitsIn refuses a lease whose own subnet would take the traffic of a protected
+// network inside it, or of nearly everything: the server chooses the mask as it
+// chooses the routes. A lease on a protected network itself is fine: that is a pod
+// on the network of its node.
+func (s *session) fitsIn(l dhcp4.Lease) error {
+	var inside []netip.Prefix
+	for _, p := range s.cfg.Protected {
+		if p.Bits() > l.Addr.Bits() {
+			inside = append(inside, p)
+		}
+	}
+	refusal, refused := routing.Connected(routing.Policy{Protected: inside}, l.Addr)
+	if !refused {
+		return nil
+	}
+	s.refuseRoutes([]routing.Refusal{refusal})
+	return fmt.Errorf("lease %s of server %s is not safe here: %s", l.Addr, l.Server, refusal)
 }
 
 // admit returns those routes of a lease that may be installed in the namespace,

@@ -100,3 +100,55 @@ func TestServerThatMayNotIsToldOfOnce(t *testing.T) {
 		nothingLeft(t, w)
 	})
 }
+
+// A server chooses the mask as it chooses the routes.
+func TestMaskThatSwallowsAProtectedNetworkIsRefused(t *testing.T) {
+	tests := []struct {
+		name string
+		bits int
+		ok   bool
+	}{
+		{"OK the protected network itself", 24, true},
+		{"bad a network around it", 16, false},
+		{"bad everything", 1, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			simulate(t, func(t *testing.T, w *world) {
+				w.space("c1", 1)
+				w.protected = []netip.Prefix{netip.MustParsePrefix("10.77.0.0/24")}
+				w.server.bits = tt.bits
+				e, _ := w.start()
+				_, err := e.Attach(t.Context(), request("c1", "c1"))
+				if tt.ok {
+					if err != nil {
+						t.Error(err)
+					}
+					return
+				}
+				if err == nil || !strings.Contains(err.Error(), "not safe here") {
+					t.Errorf("got %v", err)
+				}
+				nothingLeft(t, w)
+			})
+		})
+	}
+}
+
+func TestMaskThatGrowsOverAProtectedNetworkIsNotApplied(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world) {
+		w.space("c1", 1)
+		w.protected = []netip.Prefix{netip.MustParsePrefix("10.77.128.0/24")}
+		e, _ := w.start()
+		mustAttach(t, e, "c1")
+		w.change(func() { w.server.bits = 16 })
+		time.Sleep(3 * time.Hour)
+		synctest.Wait()
+		if got := w.carries("c1").String(); got != "10.77.0.50/24" {
+			t.Errorf("interface carries %s", got)
+		}
+		if list, _ := e.List(t.Context()); !strings.Contains(list[0].LastError, "not safe here") {
+			t.Errorf("List = %+v", list)
+		}
+	})
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,9 +15,7 @@ import (
 // use makes a lease the interface's: persisted first, then configured, then
 // published.
 func (s *session) use(ctx context.Context, w *wire, u dhcp4.Use) error {
-	for _, r := range u.Remarks {
-		s.log.Warn("part of the lease is left out", "remark", r, "server", u.Lease.Server)
-	}
+	s.remark(u)
 	have, old, troubles := s.rec.Setup, s.rec.Lease, s.troubles
 	fresh := s.rec.Phase != Leased
 	setup, err := s.setupOf(ctx, old, u.Lease)
@@ -45,6 +44,17 @@ func (s *session) use(ctx context.Context, w *wire, u dhcp4.Use) error {
 		s.wellAgain()
 	}
 	return nil
+}
+
+// remark tells of what is left out of a lease, once until that changes.
+func (s *session) remark(u dhcp4.Use) {
+	if slices.Equal(u.Remarks, s.remarks) {
+		return
+	}
+	s.remarks = u.Remarks
+	for _, r := range u.Remarks {
+		s.log.Warn("part of the lease is left out", "remark", r, "server", u.Lease.Server)
+	}
 }
 
 // mendAfter is how long a lease rests whose interface could not be configured

@@ -41,6 +41,7 @@ type session struct {
 	tally      tally
 	asked      asked
 	refused    map[netip.Addr]bool // servers that were told of
+	remarks    []string            // on the lease, that were told of
 	leftOpen   *wire               // by the ADD, for the keeper to close
 	// announceAt is when the second announcement is due, mendAt when the interface
 	// is to be configured again that could not be; zero: they are not.

@@ -12,6 +12,7 @@ LDFLAGS := -s -w -X github.com/dhcp-meta/dhcp-meta/internal/build.version=$(VERS
 
 # Programs that the tests and the demo run, and the Debian package of each.
 DEPS := dnsmasq:dnsmasq-base kea-dhcp4:kea-dhcp4-server ip:iproute2 \
+        dhcpd:isc-dhcp-server dhcrelay:isc-dhcp-relay nft:nftables \
         ping:iputils-ping nsenter:util-linux busybox:busybox gcc:gcc jq:jq
 
 # How long each fuzz target runs: seconds in `make test`, minutes in `make fuzz`.
@@ -51,7 +52,7 @@ unit: ## unit and simulated tests with the race detector (no root)
 .PHONY: integration
 integration: ## both programs against real DHCP servers in network namespaces (root)
 	DHCP_META_REQUIRE_ROOT=1 \
-		go test -count=1 -timeout 20m ./tests/...
+		go test -count=1 -timeout 20m -parallel 8 ./tests/...
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME (3m)

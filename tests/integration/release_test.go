@@ -84,9 +84,7 @@ func TestB36DelWithoutNetns(t *testing.T) {
 	call.Netns = ""
 	l.Node.Del(t, call)
 	l.expectNothingLeft(t)
-	if after := l.Engine.Load(t); after.Descriptors > before.Descriptors+2 {
-		t.Errorf("%d descriptors, %d before", after.Descriptors, before.Descriptors)
-	}
+	l.Engine.AwaitDescriptors(t, before.Descriptors+2)
 }
 
 // A DEL while the engine is down does not keep the pod; the engine finds out when

@@ -181,6 +181,27 @@ func (e *Engine) Load(t testing.TB) Load {
 	return LoadOf(t, e.PID())
 }
 
+// AwaitDescriptors waits until the engine has no more than most descriptors open:
+// it closes sockets after it has answered, one after another.
+func (e *Engine) AwaitDescriptors(t testing.TB, most int) {
+	t.Helper()
+	deadline := time.After(Patience)
+	again := time.NewTicker(10 * time.Millisecond)
+	defer again.Stop()
+	for {
+		now := e.Load(t)
+		if now.Descriptors <= most {
+			return
+		}
+		select {
+		case <-again.C:
+		case <-deadline:
+			t.Errorf("dhcp-engine has %d descriptors open after %v, want no more than %d", now.Descriptors, Patience, most)
+			return
+		}
+	}
+}
+
 // LoadOf reads /proc of any process.
 func LoadOf(t testing.TB, pid int) Load {
 	t.Helper()

@@ -95,7 +95,7 @@ var rules = map[string]rule{
 	},
 	"pkg/engine/store": {
 		ours:   []string{"internal/atomicfile", "internal/boot", "pkg/engine", "pkg/engine/api", "pkg/engine/dhcp4"},
-		direct: []string{"golang.org/x/sys/unix"},
+		direct: []string{"github.com/fsnotify/fsnotify", "golang.org/x/sys/unix"},
 		never:  noRim,
 	},
 }

@@ -46,11 +46,14 @@ const maxVisits = 2
 // of a packet socket waits until no frame can be on its way to it.
 const maxCalls = 3
 
-// call waits for a token, which done gives back.
-func (l *Links) call(ctx context.Context) (done func(), err error) {
+// take waits for a token, which done gives back. A ctx that has ended gets none.
+func take(ctx context.Context, tokens chan struct{}) (done func(), err error) {
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
 	select {
-	case l.calls <- struct{}{}:
-		return func() { <-l.calls }, nil
+	case tokens <- struct{}{}:
+		return func() { <-tokens }, nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}

@@ -46,12 +46,11 @@ func idOf(st *unix.Stat_t) namespaceID {
 // in. What do opens stays open: it must leave nothing that it does not hand
 // over. do blocks a thread, so it waits for nothing but the kernel.
 func (l *Links) visit(ctx context.Context, ns engine.Netns, do func(engine.Netns) error) error {
-	select {
-	case l.visits <- struct{}{}:
-		defer func() { <-l.visits }()
-	case <-ctx.Done():
-		return fmt.Errorf("enter netns %s: %w", ns.Path, context.Cause(ctx))
+	done, err := take(ctx, l.visits)
+	if err != nil {
+		return fmt.Errorf("enter netns %s: %w", ns.Path, err)
 	}
+	defer done()
 	target, err := l.openNetns(ns)
 	if err != nil {
 		return err

@@ -51,7 +51,7 @@ func openRTNL(t engine.Target) (*rtnl, error) {
 
 // dial opens a handle in the namespace of t for a call; the caller closes it.
 func (l *Links) dial(ctx context.Context, t engine.Target) (k *rtnl, err error) {
-	done, err := l.call(ctx)
+	done, err := take(ctx, l.calls)
 	if err != nil {
 		return nil, fmt.Errorf("open netlink in %s: %w", t.Netns.Path, err)
 	}

@@ -110,12 +110,23 @@ func (c *call) wrapped(ctx context.Context, r runner, u *undo) (*current.Result,
 		}
 		return own, nil
 	}
+	before, stands, err := c.ledger.read(c.id)
+	if err != nil {
+		return nil, err
+	}
 	// Written before the ADD: after a crash, too, the DEL must know of it.
 	if err := c.remember(nil); err != nil {
 		return nil, err
 	}
+	own, err := r.add(ctx, c.prevResult)
+	if err != nil && stands && before.Result != nil {
+		// An ADD of it stands already, and the delegate has said so. It goes on as
+		// it was: the runtime has not asked for its end.
+		c.remark(c.ledger.write(c.id, before))
+		return nil, err
+	}
 	u.push(c.settle)
-	return r.add(ctx, c.prevResult)
+	return own, err
 }
 
 // wrappedName names the plugin that made the interface, for errors.

@@ -115,7 +115,7 @@ func deriveRuntimeConfig(out, outer object) error {
 	}
 	var declared map[string]bool
 	if err := json.Unmarshal(out["capabilities"], &declared); err != nil {
-		return fmt.Errorf("capabilities of %s: %w", out.text("type"), err)
+		return fmt.Errorf("capabilities of %s: is no object of true and false", out.text("type"))
 	}
 	args := object{}
 	for capability, supported := range declared {

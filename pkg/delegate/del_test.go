@@ -321,3 +321,30 @@ func TestDelDuringDelegateAdd(t *testing.T) {
 	}
 	r.nothingLeft()
 }
+
+// A runtime that sends ADD again for what stands must not lose it: the delegate
+// refuses, and what the first ADD has made stays, with one DEL to come.
+func TestSecondAddLeavesTheFirstAlone(t *testing.T) {
+	r, _ := added(t)
+	r.exec.on["ADD"] = func(context.Context, run) (string, error) {
+		return "", &types.Error{Code: 100, Msg: "net1 exists already"}
+	}
+	if got := r.mustFail(r.plugin.Add, 100); got != "net1 exists already" {
+		t.Errorf("error %q", got)
+	}
+	r.journal.want(t, "engine prepare", "delegate ADD")
+	r.must(r.plugin.Del)
+	r.journal.want(t, "engine detach", "delegate DEL")
+	if got := string(r.exec.last().stdin["prevResult"]); !strings.Contains(got, "net1") {
+		t.Errorf("prevResult at DEL is %s, not the result of the first ADD", got)
+	}
+	r.nothingLeft()
+}
+
+func TestB33DelOfWhatCanNotHaveBeenAdded(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	r.args.ContainerID = strings.Repeat("c", 250)
+	r.must(r.plugin.Del)
+	r.journal.want(t, "engine detach")
+}

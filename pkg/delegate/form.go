@@ -57,6 +57,11 @@ func classify(name string, conf object) (shape, error) {
 	if interposes(name, conf) {
 		return shape{form: interposed, delegate: conf, dhcp: conf["dhcp"]}, nil
 	}
+	// The usual slip when a network of today is wrapped. Left aside in silence, it
+	// would be missed only when the addresses do not come.
+	if ipam, err := decodeObject("ipam", conf["ipam"]); err == nil && ipam.text("type") != "" && ipam.text("type") != "dhcp" {
+		return shape{}, fmt.Errorf("ipam: %s takes none of its own; ipam of type %q belongs into delegate", pluginName, ipam.text("type"))
+	}
 	switch {
 	case conf.has("delegate") && conf.has("plugins"):
 		return shape{}, errors.New("delegate and plugins: only one of them can be")
@@ -84,6 +89,9 @@ func wrap(f form, path string, raw json.RawMessage, conf object) (shape, error) 
 	}
 	switch delegate.text("type") {
 	case "":
+		if delegate.has("type") {
+			return shape{}, fmt.Errorf("%s.type: is not the name of a plugin", path)
+		}
 		return shape{}, fmt.Errorf("%s.type: is missing: which plugin makes the interface?", path)
 	case pluginName:
 		return shape{}, fmt.Errorf("%s.type: %s cannot wrap itself", path, pluginName)

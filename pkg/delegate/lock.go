@@ -42,6 +42,9 @@ func (l ledger) lock(ctx context.Context, id api.AttachmentID) (*lock, error) {
 // knows none. It creates nothing for one it has never seen.
 func (l ledger) lockKnown(ctx context.Context, id api.AttachmentID) (*lock, error) {
 	k, err := l.take(ctx, id, os.O_RDWR)
+	if errors.Is(err, syscall.ENAMETOOLONG) {
+		return nil, nil // no ADD of it can have come so far
+	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return k, err
 	}

@@ -15,7 +15,7 @@ type object map[string]json.RawMessage
 func decodeObject(name string, raw json.RawMessage) (object, error) {
 	var o object
 	if err := json.Unmarshal(raw, &o); err != nil {
-		return nil, fmt.Errorf("%s: is no JSON object: %w", name, err)
+		return nil, fmt.Errorf("%s: is no JSON object", name)
 	}
 	if o == nil {
 		return nil, fmt.Errorf("%s: is null, not an object", name)

@@ -103,7 +103,7 @@ func (s *session) acquireOn(ctx context.Context, w *wire, prior *Record, older [
 // claim makes durable that a lease was asked for.
 func (s *session) claim(l dhcp4.Lease) error {
 	rec := s.rec
-	rec.Lease, rec.Setup = l, Setup{}
+	rec.Lease = l
 	if rec.Phase != Seeking {
 		rec.Phase = Claimed
 	}

@@ -104,6 +104,10 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 	watchC := make(chan error, 1)
 	wg.Go(func() { watchC <- e.cfg.Links.Watch(ctx, e.ended) })
+	endedC := make(chan error, 1)
+	wg.Go(func() {
+		endedC <- e.cfg.Store.WatchEnded(ctx, func(id AttachmentID) { wg.Go(func() { e.noted(ctx, id) }) })
+	})
 	for _, s := range restored {
 		s.keeper.Store(e.startKeeper(ctx, &wg, s))
 	}
@@ -117,6 +121,11 @@ func (e *Engine) Run(ctx context.Context) error {
 				return fmt.Errorf("watch network namespaces: %w", err)
 			}
 			watchC = nil
+		case err := <-endedC:
+			if err != nil { // the notes are read at the next start all the same
+				e.cfg.Log.Warn("cannot watch for notes of DELs", "error", err)
+			}
+			endedC = nil
 		case <-ctx.Done():
 			return nil
 		}

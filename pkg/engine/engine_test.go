@@ -432,3 +432,49 @@ func TestVMIsAskedForOnceAndLeftAlone(t *testing.T) {
 		}
 	})
 }
+
+// The same attachment twice is the same lease only while it is the same
+// interface, on the same network, and carries what it was given.
+func TestRepeatedAddOfWhatIsNotThereAnyMore(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(*world, *api.Request)
+		held   int // by the server afterwards
+	}{
+		{"OK interface was made again, with another MAC", func(w *world, _ *api.Request) {
+			s := w.spaces["c1"]
+			s.setup, s.link.HardwareAddr = Setup{}, []byte{2, 0, 0, 0, 0, 9}
+		}, 1},
+		{"OK address was taken off", func(w *world, _ *api.Request) { w.spaces["c1"].setup = Setup{} }, 1},
+		{"OK namespace was made again", func(w *world, _ *api.Request) {
+			s := w.spaces["c1"]
+			w.cookies++
+			s.cookie, s.link.Netns.Cookie, s.setup = w.cookies, w.cookies, Setup{}
+		}, 1},
+		{"OK another network", func(_ *world, r *api.Request) { r.Network = "other" }, 1},
+		{"OK other settings", func(_ *world, r *api.Request) { r.DHCP = []byte(`{"clientID":"duid"}`) }, 1},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			simulate(t, func(t *testing.T, w *world) {
+				w.space("c1", 1)
+				e, _ := w.start()
+				mustAttach(t, e, "c1")
+				r := request("c1", "c1")
+				w.change(func() { tt.change(w, &r) })
+				got, err := e.Attach(t.Context(), r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if on := w.carries("c1").String(); on != got.Address || got.HardwareAddr != w.spaces["c1"].link.HardwareAddr.String() {
+					t.Errorf("answer %+v, interface carries %s", got, on)
+				}
+				if len(w.server.held) != tt.held {
+					t.Errorf("the server holds %v", w.server.held)
+				}
+				mustDetach(t, e, "c1")
+				nothingLeft(t, w)
+			})
+		})
+	}
+}

@@ -106,9 +106,15 @@ func (l links) Configure(_ context.Context, t Target, have, want Setup, lifetime
 	return nil
 }
 
-func (l links) Clear(_ context.Context, t Target, have Setup) error {
+func (l links) Clear(ctx context.Context, t Target, have Setup) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.clearErr != nil {
+		return l.clearErr
+	}
 	s, err := l.find(t)
 	if err != nil {
 		return nil

@@ -130,7 +130,7 @@ func (s *session) drop(ctx context.Context, d dhcp4.Drop) error {
 	s.unconfigure(ctx)
 	s.withdraw(ctx)
 	rec := s.rec
-	rec.Phase, rec.Lease, rec.Setup = Seeking, dhcp4.Lease{}, Setup{}
+	rec.Phase, rec.Lease = Seeking, dhcp4.Lease{}
 	if err := s.put(rec); err != nil {
 		// The old record claims more than there is, which restore can bear.
 		s.trouble("lost lease is not persisted", err)

@@ -56,7 +56,7 @@ func (s *session) post(ctx context.Context) bool {
 		return false
 	}
 	rec := s.rec
-	rec.Phase, rec.Setup = Releasing, Setup{}
+	rec.Phase = Releasing
 	if err := s.put(rec); err != nil {
 		s.log.Warn("unsent release is not kept", "error", err)
 		return false
@@ -89,6 +89,9 @@ func (s *session) deliver(ctx context.Context) (over bool) {
 		if s.engine.inUse(s) {
 			s.dropRelease("in use again", errRevoked)
 			return true
+		}
+		if s.unconfigure(ctx); s.rec.Setup.Addr.IsValid() {
+			continue // nobody may get an address that an interface has
 		}
 		carriers := s.engine.carriers(ctx, s)
 		if len(carriers) == 0 {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -216,4 +217,78 @@ func TestB42DelWhileTheEngineWasAway(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What takes the RELEASE its time leaves enough for the interface.
+func TestInterfaceIsClearedWhateverBecomesOfTheRelease(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world) {
+		s := w.space("c1", 200)
+		e, _ := w.start()
+		mustAttach(t, e, "c1")
+		w.change(func() { s.carrier = make(chan struct{}) })
+		mustDetach(t, e, "c1")
+		if got := w.carries("c1"); got.IsValid() {
+			t.Errorf("interface carries %s", got)
+		}
+	})
+}
+
+// Whom the server gave the address then, would have it beside another host.
+func TestOutboxSendsNothingWhileAnInterfaceHasTheAddress(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world) {
+		w.space("c1", 200)
+		e, _ := w.start()
+		mustAttach(t, e, "c1")
+		w.change(func() { w.clearErr = errors.New("netlink is out of sorts") })
+		unsent(t, w, e)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		w.change(func() {
+			if w.server.releases != 0 {
+				t.Errorf("%d releases of an address that is in use", w.server.releases)
+			}
+			w.clearErr = nil
+		})
+		time.Sleep(lastDelivery)
+		synctest.Wait()
+		if w.server.releases != 1 {
+			t.Errorf("%d releases after the interface is cleared", w.server.releases)
+		}
+		nothingLeft(t, w)
+	})
+}
+
+// An engine that hangs is as good as away to a DEL, but it does not start anew.
+func TestB42NoteOfADelWhileTheEngineRuns(t *testing.T) {
+	leave := func(w *world) {
+		w.change(func() { w.notesLeft = map[AttachmentID]bool{net1("c1"): true} })
+	}
+	t.Run("OK ends the attachment", func(t *testing.T) {
+		simulate(t, func(t *testing.T, w *world) {
+			w.space("c1", 200)
+			e, _ := w.start()
+			mustAttach(t, e, "c1")
+			leave(w)
+			w.noteLeft(net1("c1"))
+			synctest.Wait()
+			if len(w.endedIDs()) > 0 {
+				t.Error("the note is left")
+			}
+			nothingLeft(t, w)
+		})
+	})
+	t.Run("OK a new ADD came first", func(t *testing.T) {
+		simulate(t, func(t *testing.T, w *world) {
+			w.space("c1", 200)
+			e, _ := w.start()
+			leave(w)
+			mustAttach(t, e, "c1")
+			w.noteLeft(net1("c1"))
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if got := w.carries("c1").String(); got != "10.77.0.50/24" || len(w.endedIDs()) > 0 {
+				t.Errorf("interface carries %s, notes %v", got, w.endedIDs())
+			}
+		})
+	})
 }

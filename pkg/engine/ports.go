@@ -13,7 +13,7 @@ import (
 // ErrGone is returned by Links when the network namespace or the interface is
 // no longer there, or when another namespace stands at its path now. What is
 // left of the attachment then is its record.
-var ErrGone = errors.New("interface is gone")
+var ErrGone = errors.New("network namespace or interface is gone")
 
 // Links is what the engine asks of the kernel. Every call is one short visit to
 // the namespace of the target; no call leaves a thread, a socket or a
@@ -102,8 +102,12 @@ type Store interface {
 	// Delete forgets a record and what Ended says of it; an unknown one is no
 	// error.
 	Delete(AttachmentID) error
-	// Ended returns the attachments whose DEL came while no engine was there.
+	// Ended returns the attachments whose DEL found no engine, or none that
+	// answered, by the notes that it left; ForgetEnded drops one, WatchEnded tells
+	// of new ones until ctx ends, which is no error.
 	Ended() ([]AttachmentID, error)
+	ForgetEnded(AttachmentID) error
+	WatchEnded(ctx context.Context, ended func(AttachmentID)) error
 	// Check tells whether a Put would work now.
 	Check() error
 }

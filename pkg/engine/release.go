@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/dhcp4"
@@ -9,8 +10,12 @@ import (
 
 // releaseTime bounds what Detach and a failed Attach spend on giving a lease
 // back: the runtime waits for them, and a DHCPRELEASE is a courtesy (CNI
-// specification, DEL).
-const releaseTime = 1800 * time.Millisecond
+// specification, DEL). clearTime is for what must be done all the same, and takes
+// milliseconds.
+const (
+	releaseTime = 1800 * time.Millisecond
+	clearTime   = 2 * time.Second
+)
 
 // releaseFor is the DHCPRELEASE for what a record holds, also where the machine
 // that got it is gone.
@@ -18,12 +23,29 @@ func releaseFor(rec Record) dhcp4.Send {
 	return dhcp4.Release(dhcp4.Config{HardwareAddr: rec.HardwareAddr, ClientID: rec.ClientID}, rec.Lease)
 }
 
-// undo leaves nothing of an attempt: no lease, no address, no record. It has
-// time of its own, since the caller's may be over.
-func (s *session) undo(ctx context.Context, w *wire) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTime)
+// undo leaves nothing of an attempt: no lease, no address, no record.
+func (s *session) undo(ctx context.Context, w *wire) { s.finish(ctx, w, true) }
+
+// end gives back all that the session holds and forgets it; a RELEASE that could
+// not be sent waits in the outbox. An attachment always ends.
+func (s *session) end(ctx context.Context) {
+	w := s.newWire()
+	defer w.close()
+	s.finish(ctx, w, s.plan.Release && s.rec.Phase != Superseded)
+}
+
+// finish has time of its own, since that of the caller may be over, and time
+// apart for the interface: whatever became of the RELEASE, the address goes.
+func (s *session) finish(ctx context.Context, w *wire, release bool) {
+	ctx = context.WithoutCancel(ctx)
+	sent := true
+	if release {
+		ctx, cancel := context.WithTimeout(ctx, releaseTime)
+		sent = s.giveBack(ctx, w)
+		cancel()
+	}
+	ctx, cancel := context.WithTimeout(ctx, clearTime)
 	defer cancel()
-	sent := s.giveBack(ctx, w)
 	s.unconfigure(ctx)
 	s.withdraw(ctx)
 	s.bury(ctx, sent)
@@ -53,25 +75,27 @@ func (s *session) release(ctx context.Context, w *wire, rec Record) (sent bool) 
 	if err == nil {
 		err = w.send(ctx, releaseFor(rec))
 	}
-	log := s.log.With("address", rec.Lease.Addr.Addr(), "server", rec.Lease.Server)
 	if err != nil {
 		s.cfg.Metrics.released.WithLabelValues("unsent").Inc()
-		log.Warn("release is not sent", "error", err)
+		s.trouble("release is not sent", fmt.Errorf("release %s to %s: %w", rec.Lease.Addr.Addr(), rec.Lease.Server, err))
 		return false
 	}
 	s.cfg.Metrics.released.WithLabelValues("sent").Inc()
-	log.Info("lease given back")
+	s.log.Info("lease given back", "address", rec.Lease.Addr.Addr(), "server", rec.Lease.Server)
 	return true
 }
 
-// unconfigure takes off the interface what the record lists.
+// unconfigure takes off the interface what the record lists, and out of the record
+// what is gone then. What could not be taken off stays listed, to be tried again.
 func (s *session) unconfigure(ctx context.Context) {
 	if !s.rec.Setup.Addr.IsValid() {
 		return
 	}
 	if err := s.cfg.Links.Clear(ctx, s.rec.Target(), s.rec.Setup); err != nil {
-		s.log.Warn("interface is not cleared", "address", s.rec.Setup.Addr, "error", err)
+		s.trouble("interface is not cleared", err)
+		return
 	}
+	s.rec.Setup = Setup{}
 }
 
 // forget deletes the record. A Delete that fails is carried on: what the record
@@ -84,20 +108,4 @@ func (s *session) forget() {
 	s.rec.Phase, s.rec.Lease, s.rec.Setup = "", dhcp4.Lease{}, Setup{}
 	s.machine = nil
 	s.show()
-}
-
-// end gives back all that the session holds and forgets it; a RELEASE that could
-// not be sent waits in the outbox. An attachment always ends.
-func (s *session) end(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, releaseTime)
-	defer cancel()
-	w := s.newWire()
-	defer w.close()
-	sent := true
-	if s.plan.Release && s.rec.Phase != Superseded {
-		sent = s.giveBack(ctx, w)
-	}
-	s.unconfigure(ctx)
-	s.withdraw(ctx)
-	s.bury(ctx, sent)
 }

@@ -201,7 +201,7 @@ func (s *session) newIdentity(ctx context.Context) (dhcp4.Event, error) {
 		return nil, err
 	}
 	rec := s.rec
-	rec.Phase, rec.Lease, rec.Setup = Seeking, dhcp4.Lease{}, Setup{}
+	rec.Phase, rec.Lease = Seeking, dhcp4.Lease{}
 	if err := s.put(rec); err != nil {
 		return nil, err
 	}

@@ -3,18 +3,45 @@ package engine
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/dhcp4"
 )
 
+// stands tells whether an ADD that comes again finds all that the one before it
+// has made: the same lease for the same interface, which still carries it.
+func (e *Engine) stands(ctx context.Context, old *session, v view, rec Record, link Link) bool {
+	a := old.att
+	switch {
+	case !v.lease.Addr.IsValid(), a.Netns.Cookie != link.Netns.Cookie, a.Network != rec.Network, a.Pod != rec.Pod,
+		!bytes.Equal(v.hardwareAddr, link.HardwareAddr), !sameJSON(a.DHCP, rec.DHCP):
+		return false
+	}
+	return !v.setup.Addr.IsValid() || e.cfg.Links.Verify(ctx, a.Target(), v.setup) == nil
+}
+
+// sameJSON compares two texts but for white space; text that is no JSON is equal
+// to itself.
+func sameJSON(a, b json.RawMessage) bool {
+	var x, y bytes.Buffer
+	if json.Compact(&x, a) != nil || json.Compact(&y, b) != nil {
+		return bytes.Equal(a, b)
+	}
+	return bytes.Equal(x.Bytes(), y.Bytes())
+}
+
 // retire stops a session that stands in the way of a new one with the same id:
-// its namespace is another one now, or it has lost its lease. What it still
-// holds goes to the new session.
-func (e *Engine) retire(old *session) *Record {
+// its interface is another one now, or has lost what it had. What it still holds
+// goes to the new session; but what was got on another network ends here.
+func (e *Engine) retire(ctx context.Context, old *session, network string) *Record {
 	old.stop()
 	e.remove(old)
+	if old.att.Network != network {
+		old.end(ctx)
+		return nil
+	}
 	rec := old.rec
 	return &rec
 }
@@ -100,7 +127,7 @@ func (s *session) supersede(ctx context.Context, sent bool) {
 		return
 	}
 	rec := s.rec
-	rec.Phase, rec.Lease, rec.Setup = Superseded, dhcp4.Lease{}, Setup{}
+	rec.Phase, rec.Lease = Superseded, dhcp4.Lease{}
 	if err := s.put(rec); err != nil {
 		s.log.Warn("record of the older sandbox is not marked", "error", err)
 		s.rec = rec

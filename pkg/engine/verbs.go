@@ -73,12 +73,18 @@ func (e *Engine) attach(ctx context.Context, r api.Request, start time.Time) (ap
 	rec := Record{BootID: e.cfg.BootID, Attachment: Attachment{
 		AttachmentID: r.AttachmentID, Network: r.Network, Pod: r.Pod, Netns: link.Netns, DHCP: r.DHCP}}
 
+	// A note of a DEL is about what was there before this ADD.
+	if err := e.cfg.Store.ForgetEnded(r.AttachmentID); err != nil {
+		return api.Lease{}, api.WithCode(api.CodeTryAgain, err)
+	}
 	var prior *Record
 	if old := e.session(r.AttachmentID); old != nil {
-		if v := old.look(); old.att.Netns.Cookie == link.Netns.Cookie && v.lease.Addr.IsValid() {
+		if v := old.look(); e.stands(ctx, old, v, rec, link) {
 			return answer(v), nil
 		}
-		prior = e.retire(old)
+		if prior = e.retire(ctx, old, r.Network); prior != nil && prior.Netns == link.Netns {
+			rec.Setup = prior.Setup // it may be on the interface still
+		}
 	}
 	s := e.newSession(rec)
 	s.settings, s.link = settings, link
@@ -162,25 +168,42 @@ func (e *Engine) Detach(ctx context.Context, id api.AttachmentID) error {
 	if err := e.awaitRestored(ctx); err != nil {
 		return api.WithCode(api.CodeTryAgain, err)
 	}
+	e.turns.interrupt(id, errDetached)
+	return e.detach(ctx, id, func() bool { return true })
+}
+
+// detach ends the attachment if, when its turn has come, that is still wanted.
+func (e *Engine) detach(ctx context.Context, id AttachmentID, wanted func() bool) error {
 	// What is on its way out goes on when the caller goes away, and when another
 	// DEL interrupts whose turn it is.
 	ctx = context.WithoutCancel(ctx)
-	e.turns.interrupt(id, errDetached)
 	_, done, err := e.turns.take(ctx, id)
 	if err != nil {
 		return err
 	}
 	defer done()
-	s := e.session(id)
-	if s == nil {
+	if !wanted() {
 		return nil
 	}
-	if s.look().phase == Releasing {
-		return nil // its DEL has come before
+	s := e.session(id)
+	if s == nil || s.look().phase == Releasing { // unknown, or its DEL has come before
+		return e.cfg.Store.ForgetEnded(id)
 	}
 	s.stop()
 	s.end(ctx)
 	return e.letGo(s)
+}
+
+// noted ends an attachment whose DEL found no engine that answered, and left a
+// note; unless a new ADD has come since.
+func (e *Engine) noted(ctx context.Context, id AttachmentID) {
+	err := e.detach(ctx, id, func() bool {
+		ended, err := e.cfg.Store.Ended()
+		return err == nil && slices.Contains(ended, id)
+	})
+	if err != nil {
+		e.cfg.Log.Warn("attachment whose DEL left a note is not ended", "attachment", id, "error", err)
+	}
 }
 
 // sweepers is how many attachments a Sweep ends at once.

@@ -34,12 +34,14 @@ type world struct {
 
 	server    server
 	putErr    func(Record) error
+	clearErr  error
 	cfgErr    error
 	onNote    func(string)
 	onSend    func() // before a message leaves
 	noAnswer  bool   // of ARP: unicast cannot be sent
 	workload  Workload
 	audience  *audience
+	noteLeft  func(AttachmentID)
 	notesLeft map[AttachmentID]bool // by DELs while no engine was there
 	protected []netip.Prefix
 	owners    map[netip.Addr]net.HardwareAddr // other hosts on the wire
@@ -217,4 +219,23 @@ func (d disk) Delete(id AttachmentID) error {
 
 func (d disk) Check() error { return nil }
 
-func (d disk) Ended() ([]AttachmentID, error) { return slices.Collect(maps.Keys(d.notesLeft)), nil }
+func (d disk) ForgetEnded(id AttachmentID) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.notesLeft, id)
+	return nil
+}
+
+func (d disk) WatchEnded(ctx context.Context, ended func(AttachmentID)) error {
+	d.change(func() { d.world.noteLeft = ended })
+	<-ctx.Done()
+	return nil
+}
+
+func (d disk) Ended() ([]AttachmentID, error) { return d.endedIDs(), nil }
+
+func (w *world) endedIDs() []AttachmentID {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Collect(maps.Keys(w.notesLeft))
+}

@@ -1,11 +1,14 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/fsnotify/fsnotify"
 
 	"github.com/dhcp-meta/dhcp-meta/internal/atomicfile"
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine"
@@ -37,8 +40,45 @@ func (s *Store) Ended() ([]engine.AttachmentID, error) {
 	return ids, nil
 }
 
-// forgetEnded removes the note of an attachment, if there is one.
-func (s *Store) forgetEnded(id engine.AttachmentID) error {
+// WatchEnded calls ended for each note that comes, from one goroutine, until ctx
+// ends; then it returns nil.
+func (s *Store) WatchEnded(ctx context.Context, ended func(engine.AttachmentID)) error {
+	if err := os.MkdirAll(s.endedFolder(), 0o700); err != nil {
+		return explain("watch for notes of DELs", err)
+	}
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		return fmt.Errorf("watch for notes of DELs: %w", err)
+	}
+	defer w.Close()
+	if err := w.Add(s.endedFolder()); err != nil {
+		return fmt.Errorf("watch for notes of DELs: %w", err)
+	}
+	// Those that came before the watch.
+	ids, err := s.Ended()
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		ended(id)
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case ev := <-w.Events:
+			name := filepath.Base(ev.Name)
+			if id, ok := api.ParseAttachmentID(name); ok && ev.Has(fsnotify.Create) && !atomicfile.Temp(name) {
+				ended(id)
+			}
+		case err := <-w.Errors:
+			s.log.Warn("a note of a DEL may have been missed, it is read at the next start", "err", err)
+		}
+	}
+}
+
+// ForgetEnded removes the note of an attachment, if there is one.
+func (s *Store) ForgetEnded(id engine.AttachmentID) error {
 	err := os.Remove(filepath.Join(s.endedFolder(), id.String()))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("forget the note of a DEL: %w", err)

@@ -171,7 +171,7 @@ func (s *Store) Delete(id engine.AttachmentID) error {
 	if err := os.Remove(filepath.Join(s.dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return explain("delete record", err)
 	}
-	return s.forgetEnded(id)
+	return s.ForgetEnded(id)
 }
 
 // Check writes and removes a file of the size of a record.

@@ -7,6 +7,7 @@
 package atomicfile
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -41,12 +42,12 @@ func write(path string, data []byte, perm fs.FileMode, done func(call string, te
 	dir := filepath.Dir(path)
 	f, err := os.CreateTemp(dir, prefix+"*")
 	if err != nil {
-		return fmt.Errorf("write %s: create a temporary file: %w", path, err)
+		return fmt.Errorf("write %s: create a temporary file: %w", path, nameless(err))
 	}
 	if err := replace(path, f, data, perm, done); err != nil {
 		f.Close()           // closed already, or of no use any more
 		os.Remove(f.Name()) // gone already if it was the rename that failed half way
-		return fmt.Errorf("write %s: %w", path, err)
+		return fmt.Errorf("write %s: %w", path, nameless(err))
 	}
 	// The name is in the folder, not in the file: without this the rename itself
 	// may be lost (renameio and others leave it out).
@@ -80,6 +81,20 @@ func replace(path string, f *os.File, data []byte, perm fs.FileMode, done func(s
 		}
 	}
 	return nil
+}
+
+// nameless leaves the name of the temporary file out of an error: it is another one
+// each time, and who compares errors would take the same trouble for a new one.
+func nameless(err error) error {
+	var p *fs.PathError
+	var l *os.LinkError
+	switch {
+	case errors.As(err, &p):
+		return fmt.Errorf("%s: %w", p.Op, p.Err)
+	case errors.As(err, &l):
+		return fmt.Errorf("%s: %w", l.Op, l.Err)
+	}
+	return err
 }
 
 func syncDir(dir string) error {

@@ -111,14 +111,15 @@ func parseReply(b []byte, mac net.HardwareAddr) (dhcp4.Received, error) {
 	case size < udpLen || size > len(udp):
 		return dhcp4.Received{}, fmt.Errorf("udp length %d of %d bytes", size, len(udp))
 	}
+	from := netip.AddrFrom4([4]byte(b[12:16]))
 	msg, err := dhcp4.Decode(udp[udpLen:size])
 	switch {
 	case err != nil:
-		return dhcp4.Received{}, err
+		return dhcp4.Received{From: from}, err
 	case msg.OpCode != dhcpv4.OpcodeBootReply:
 		return dhcp4.Received{}, errors.New("dhcp message is no reply")
 	case !bytes.Equal(msg.ClientHWAddr, mac):
 		return dhcp4.Received{}, fmt.Errorf("dhcp message is for %s", msg.ClientHWAddr)
 	}
-	return dhcp4.Received{Msg: msg, From: netip.AddrFrom4([4]byte(b[12:16]))}, nil
+	return dhcp4.Received{Msg: msg, From: from}, nil
 }

@@ -83,8 +83,9 @@ func (p *port) readDHCP() {
 		}
 		r, err := parseReply(buf[:n], p.mac)
 		if err != nil {
-			p.log.Debug("dropped a malformed reply", "err", err)
-			continue
+			// The filter has seen that it is a reply for this client: a server is
+			// there, and people look for it.
+			r = dhcp4.Received{From: r.From, Err: err}
 		}
 		select {
 		case p.receivedC <- r:

@@ -41,7 +41,8 @@ func (l ledger) lock(ctx context.Context, id api.AttachmentID) (*lock, error) {
 // lockKnown takes the lock of an attachment that the ledger knows; nil when it
 // knows none. It creates nothing for one it has never seen.
 func (l ledger) lockKnown(ctx context.Context, id api.AttachmentID) (*lock, error) {
-	k, err := l.take(ctx, id, os.O_RDWR)
+	// For reading, so that a pod can end whose state folder has become read-only.
+	k, err := l.take(ctx, id, os.O_RDONLY)
 	if errors.Is(err, syscall.ENAMETOOLONG) {
 		return nil, nil // no ADD of it can have come so far
 	}

@@ -149,9 +149,10 @@ func (s *session) explain(err error, took time.Duration) error {
 	case t.conflict != nil:
 		err = fmt.Errorf("%w; every address offered within %s was declined", t.conflict, took)
 	case t.naks > 0:
-		err = fmt.Errorf("servers refused %d times within %s; look at the server's log for this hardware address", t.naks, took)
+		err = fmt.Errorf("refused %d times within %s; last: %s; look at the server's log for this hardware address", t.naks, took, orNone(t.ignored))
 	case t.offered.IsValid():
-		err = fmt.Errorf("%s was offered but no server acknowledged it within %s (%d DHCPREQUEST sent)", t.offered, took, t.requests)
+		err = fmt.Errorf("%s was offered but no server acknowledged it within %s (%d DHCPREQUEST sent); last reply left aside: %s",
+			t.offered, took, t.requests, orNone(t.ignored))
 	case t.ignored != "":
 		err = fmt.Errorf("no usable offer within %s (%d DHCPDISCOVER sent); last reply left aside: %s", took, t.discovers, t.ignored)
 	default:

@@ -51,10 +51,7 @@ func (s *session) await(ctx context.Context, w *wire) (dhcp4.Event, error) {
 				w.lost(ctx)
 				continue
 			}
-			s.cfg.Metrics.received(r.Msg.MessageType())
-			if r.Msg.MessageType() == dhcpv4.MessageTypeNak {
-				s.tally.naks++
-			}
+			s.received(r)
 			return r, nil
 		case <-s.goneC:
 			if err := s.present(ctx); err != nil {
@@ -65,6 +62,17 @@ func (s *session) await(ctx context.Context, w *wire) (dhcp4.Event, error) {
 				return nil, err
 			}
 		}
+	}
+}
+
+// received counts a reply.
+func (s *session) received(r dhcp4.Received) {
+	if r.Err != nil {
+		return // counted as one that was left aside
+	}
+	s.cfg.Metrics.received(r.Msg.MessageType())
+	if r.Msg.MessageType() == dhcpv4.MessageTypeNak {
+		s.tally.naks++
 	}
 }
 

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"time"
@@ -68,9 +69,53 @@ func (s *session) keep(ctx context.Context) (over bool) {
 
 // renewal is one exchange of a kept session, from ev until it is BOUND again.
 func (s *session) renewal(ctx context.Context, ev dhcp4.Event) error {
+	link, err := s.cfg.Links.Inspect(ctx, s.rec.Target())
+	switch {
+	case errors.Is(err, ErrGone), context.Cause(ctx) != nil:
+		return err
+	case err != nil: // the port may open all the same
+		s.trouble("interface is not looked at", err)
+	case !bytes.Equal(link.HardwareAddr, s.rec.HardwareAddr):
+		s.link = link
+		if ev, err = s.newIdentity(ctx); err != nil {
+			return err
+		}
+	}
 	w := s.newWire()
 	defer w.close()
 	return s.exchange(ctx, w, ev)
+}
+
+// newIdentity begins again on an interface that has another MAC than before, by
+// somebody's doing. Where the server takes it for the same client all the same, the
+// lease is asked for again; otherwise it is given back.
+func (s *session) newIdentity(ctx context.Context) (dhcp4.Event, error) {
+	old := s.rec
+	s.log.Warn("MAC of the interface has changed", "from", old.HardwareAddr, "to", s.link.HardwareAddr, "address", old.Lease.Addr)
+	s.unconfigure(ctx)
+	if err := s.identify(); err != nil {
+		return nil, err
+	}
+	rec := s.rec
+	rec.Phase, rec.Lease = Seeking, dhcp4.Lease{}
+	start := dhcp4.Start{}
+	if old.Lease.Addr.IsValid() {
+		if s.knownAs(old) {
+			rec.Lease = old.Lease
+			start.Previous = &old.Lease
+		} else {
+			ctx, cancel := context.WithTimeout(ctx, releaseTime)
+			w := s.newWire()
+			s.release(ctx, w, old)
+			w.close()
+			cancel()
+		}
+	}
+	if err := s.put(rec); err != nil {
+		return nil, err
+	}
+	s.machine = s.newMachine()
+	return start, nil
 }
 
 // rest waits in BOUND, without a socket, until the machine has something to do.

@@ -220,20 +220,48 @@ func TestRestartUndoesACutOffAdd(t *testing.T) {
 	})
 }
 
-func TestMACChangedWhileTheEngineWasAway(t *testing.T) {
-	simulate(t, func(t *testing.T, w *world) {
-		s := w.space("c1", 1)
-		e, stop := w.start()
-		mustAttach(t, e, "c1")
-		stop()
-		s.link.HardwareAddr = []byte{2, 0, 0, 0, 0, 9}
-		w.start()
-		time.Sleep(time.Second) // the probe
-		synctest.Wait()
-		if want := netip.MustParsePrefix("10.77.0.51/24"); s.setup.Addr != want {
-			t.Errorf("interface carries %s, want a lease of its own, %s", s.setup.Addr, want)
-		}
-	})
+// Somebody gives the interface of a live pod another MAC: to the server that is
+// another client, unless option 61 says otherwise.
+func TestMACChanges(t *testing.T) {
+	tests := []struct {
+		name, settings string
+		away           bool // the engine, when it happens
+		releases       int
+	}{
+		{"OK while the engine was away", `{}`, true, 1},
+		{"OK while the engine runs", `{}`, false, 1},
+		{"OK the identifier stays", `{"clientID":"duid"}`, false, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			simulate(t, func(t *testing.T, w *world) {
+				s := w.space("c1", 1)
+				e, stop := w.start()
+				if _, err := attachWith(t, e, tt.settings); err != nil {
+					t.Fatal(err)
+				}
+				if tt.away {
+					stop()
+				}
+				w.change(func() { s.link.HardwareAddr = []byte{2, 0, 0, 0, 0, 9} })
+				if tt.away {
+					w.start()
+				}
+				time.Sleep(31 * time.Minute)
+				synctest.Wait()
+				w.change(func() {
+					if w.server.releases != tt.releases || len(w.server.held) != 1 || !s.setup.Addr.IsValid() {
+						t.Errorf("%d releases, server holds %v, interface carries %s", w.server.releases, w.server.held, s.setup.Addr)
+					}
+				})
+				time.Sleep(2 * time.Hour)
+				synctest.Wait()
+				if !w.carries("c1").IsValid() {
+					t.Error("the lease is not kept")
+				}
+			})
+		})
+	}
 }
 
 // What keeps the interface from being configured need not be there for ever, and

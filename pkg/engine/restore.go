@@ -190,21 +190,3 @@ func (s *session) waitSpread(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 }
-
-// newIdentity begins again on an interface whose MAC was changed while the
-// engine was away: to the server it is another client.
-func (s *session) newIdentity(ctx context.Context) (dhcp4.Event, error) {
-	s.log.Warn("MAC has changed while the engine was away, asking for a new lease",
-		"from", s.rec.HardwareAddr, "to", s.link.HardwareAddr, "left", s.rec.Lease.Addr)
-	s.unconfigure(ctx)
-	if err := s.identify(); err != nil {
-		return nil, err
-	}
-	rec := s.rec
-	rec.Phase, rec.Lease = Seeking, dhcp4.Lease{}
-	if err := s.put(rec); err != nil {
-		return nil, err
-	}
-	s.machine = s.newMachine()
-	return dhcp4.Start{}, nil
-}

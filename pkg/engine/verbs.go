@@ -186,7 +186,10 @@ func (e *Engine) detach(ctx context.Context, id AttachmentID, wanted func() bool
 		return nil
 	}
 	s := e.session(id)
-	if s == nil || s.look().phase == Releasing { // unknown, or its DEL has come before
+	switch {
+	case s == nil:
+		return e.cfg.Store.Delete(id) // a record may have come back with its disk
+	case s.look().phase == Releasing: // its DEL has come before
 		return e.cfg.Store.ForgetEnded(id)
 	}
 	s.stop()

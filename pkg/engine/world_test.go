@@ -211,9 +211,11 @@ func (d disk) Put(r Record) error {
 func (d disk) Delete(id AttachmentID) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if _, ok := d.records[id]; ok {
+		d.note("delete")
+	}
 	delete(d.records, id)
 	delete(d.notesLeft, id)
-	d.note("delete")
 	return nil
 }
 

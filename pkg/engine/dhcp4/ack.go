@@ -48,6 +48,41 @@ func parseLease(r reply, known netip.Prefix) (Lease, []string, error) {
 	return l, o.remarks, nil
 }
 
+// fillFrom takes what the ACK to a unicast renewal does not speak of from the lease
+// that it extends. A server behind a relay may not know at that moment what it said
+// over the relay: dnsmasq takes the router from giaddr, which is zero then (U02).
+// Taken at its word it would have the client lose its routes at each T1, and with
+// them the way to that server. What comes over the relay again, at T2 or after a
+// reboot, is taken at its word; so is what is there, and wrong.
+func (l *Lease) fillFrom(old Lease, said dhcpv4.Options) {
+	silent := func(codes ...uint8) bool {
+		for _, c := range codes {
+			if _, ok := said[c]; ok {
+				return false
+			}
+		}
+		return true
+	}
+	if silent(optRouter, optStaticRoute, optClassless, optMSClassless) {
+		l.Routers, l.Routes = old.Routers, old.Routes
+	}
+	if silent(optDNS) {
+		l.DNS = old.DNS
+	}
+	if silent(optDomain) {
+		l.Domain = old.Domain
+	}
+	if silent(optSearch) {
+		l.Search = old.Search
+	}
+	if silent(optNTP) {
+		l.NTP = old.NTP
+	}
+	if silent(optMTU) {
+		l.MTU = old.MTU
+	}
+}
+
 // options are the options of a reply, and what was found wrong with them.
 type options struct {
 	all     dhcpv4.Options

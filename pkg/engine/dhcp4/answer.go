@@ -64,6 +64,9 @@ func (m *Machine) acknowledged(now time.Time, r reply, known netip.Prefix) (Leas
 	if err != nil {
 		return Lease{}, nil, err
 	}
+	if m.state == Renewing {
+		l.fillFrom(m.lease, r.Msg.Options)
+	}
 	l.Start = m.startOf(l, now)
 	if l.Expired(now) {
 		err = fmt.Errorf("ack of %s for %s came when that was over", l.Addr.Addr(), l.Lifetime)
@@ -80,8 +83,7 @@ func (m *Machine) wanted() Lease {
 }
 
 // knownMask is the mask that an ACK need not repeat: that of the lease which the
-// ACK extends. Nothing else is kept when a server leaves it out: then the network
-// has no such thing any more, while an address without its mask is no use.
+// ACK extends, for an address without its mask is no use.
 func (m *Machine) knownMask() netip.Prefix {
 	if m.state == Requesting {
 		return netip.Prefix{}

@@ -34,6 +34,8 @@ type Received struct {
 	Msg *dhcpv4.DHCPv4
 	// From is the source address of the IP datagram.
 	From netip.Addr
+	// Err says that a reply came which Decode could not read; Msg is nil then.
+	Err error
 }
 
 // Elapsed says that the time of Deadline has come. Before that time it does
@@ -161,6 +163,7 @@ const (
 	KindDenied       Kind = "denied server"     // Config.Servers or Config.DenyServers forbids it
 	KindServer       Kind = "other server"      // another one was chosen or asked
 	KindState        Kind = "state"             // no answer, or not this one, is awaited in the state
+	KindMalformed    Kind = "malformed"         // bytes that are no message
 	KindType         Kind = "type"              // no message of DHCP for a client
 	KindHardwareAddr Kind = "hardware address"  // another client's
 	KindTransaction  Kind = "transaction"       // another transaction's, or an older one's

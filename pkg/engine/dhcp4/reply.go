@@ -52,6 +52,8 @@ func readReply(cfg Config, xid dhcpv4.TransactionID, in Received) (reply, *Ignor
 	r := reply{Received: in}
 	msg := in.Msg
 	switch {
+	case in.Err != nil:
+		return r, ignore(r, KindMalformed, "%v", in.Err)
 	case msg == nil:
 		return r, ignore(r, KindType, "empty message")
 	case in.From.IsValid() && !in.From.Unmap().Is4():
@@ -71,14 +73,27 @@ func readReply(cfg Config, xid dhcpv4.TransactionID, in Received) (reply, *Ignor
 	default:
 		return r, ignore(r, KindType, "message of type %s is not for a client", r.kind)
 	}
-	if id := msg.Options[optServerID]; len(id) == 4 && isHost(addr4(id)) {
-		r.server = addr4(id)
-	}
+	r.server = serverID(msg)
 	// RFC 6842, 3: another client's. Servers before it send none.
 	if echo := msg.Options[optClientID]; len(echo) > 0 && len(cfg.ClientID) > 0 && !bytes.Equal(echo, cfg.ClientID) {
 		return r, ignore(r, KindClientID, "%s from %s is for client identifier %x (option 61)", r.name(), in.From, echo)
 	}
 	return r, nil
+}
+
+// serverID reads option 54; the zero Addr when there is no valid one. Where it
+// came twice, and was joined (RFC 3396), the last one counts: a server that is told
+// to send another identifier may send its own before it (dnsmasq with
+// dhcp-option-force, B19).
+func serverID(msg *dhcpv4.DHCPv4) netip.Addr {
+	id := msg.Options[optServerID]
+	if len(id) == 8 {
+		id = id[4:]
+	}
+	if a := addr4(id); len(id) == 4 && isHost(a) {
+		return a
+	}
+	return netip.Addr{}
 }
 
 // knowsServerOf tells whether a reply without option 54 can only be of the server

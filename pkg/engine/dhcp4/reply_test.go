@@ -1,6 +1,7 @@
 package dhcp4
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"testing"
@@ -24,6 +25,10 @@ func TestVet(t *testing.T) {
 		}, "", ""},
 		{"OK server that is allowed", func(cfg *Config, _ *Received) { cfg.Servers = addrs("10.0.0.9,10.0.0.1") }, "", ""},
 		{"OK address of 16 bytes", func(_ *Config, in *Received) { in.Msg.YourIPAddr = net.ParseIP("10.0.0.5") }, "", ""},
+		{"OK B19 server that is told to send another identifier sends both", func(_ *Config, in *Received) {
+			in.Msg.Options[optServerID] = []byte{10, 0, 0, 9, 10, 0, 0, 1}
+		}, "", ""},
+		{"bad bytes", func(_ *Config, in *Received) { in.Msg, in.Err = nil, errors.New("unexpected end") }, KindMalformed, "unexpected end"},
 		{"bad nothing", func(_ *Config, in *Received) { in.Msg = nil }, KindType, "empty message"},
 		{"bad IPv6", func(_ *Config, in *Received) { in.From = netip.MustParseAddr("fe80::1") }, KindType, "message came from fe80::1, not over IPv4"},
 		{"bad request", func(_ *Config, in *Received) { in.Msg.OpCode = dhcpv4.OpcodeBootRequest }, KindType, "message has op 1 and is no reply"},

@@ -21,6 +21,10 @@ import (
 // with its next Put, and not know what it lost.
 const version = 1
 
+// errNewer says that a record is of a later release: not corrupt, and of use again
+// when that release is back.
+var errNewer = errors.New("record of a newer release")
+
 // file is a record as it is on disk: a type of its own, so that a change of the
 // engine's types cannot change the format by accident.
 type file struct {
@@ -142,6 +146,9 @@ func decode(data []byte) (engine.Record, error) {
 	var probe struct{ Version int }
 	if err := json.Unmarshal(data, &probe); err != nil {
 		return engine.Record{}, err
+	}
+	if probe.Version > version {
+		return engine.Record{}, fmt.Errorf("version is %d, this release knows %d: %w", probe.Version, version, errNewer)
 	}
 	if probe.Version != version {
 		return engine.Record{}, fmt.Errorf("version is %d, this release knows %d", probe.Version, version)

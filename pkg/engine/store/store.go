@@ -69,6 +69,9 @@ func Open(dir string, log *slog.Logger) (*Store, error) {
 	if err := os.MkdirAll(records, 0o700); err != nil {
 		return nil, explain("open the state folder", err)
 	}
+	if err := private(dir); err != nil {
+		return nil, fmt.Errorf("open the state folder: %w", err)
+	}
 	lock, err := lockFolder(dir)
 	if err != nil {
 		return nil, explain("open the state folder", err)
@@ -77,6 +80,19 @@ func Open(dir string, log *slog.Logger) (*Store, error) {
 		log.Warn("cannot remove what a crash of an import left", "err", err)
 	}
 	return &Store{dir: records, lock: lock, log: log, writers: make(chan struct{}, maxWriters)}, nil
+}
+
+// private refuses a folder in which others may write: records make root enter
+// namespaces and send messages.
+func private(dir string) error {
+	fi, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	if fi.Mode().Perm()&0o022 != 0 {
+		return fmt.Errorf("others may write in %s (mode %v): give it mode 0700", dir, fi.Mode())
+	}
+	return nil
 }
 
 // Close lets another engine have the folder.
@@ -101,7 +117,11 @@ func (s *Store) Load() ([]engine.Record, error) {
 		case strings.HasSuffix(e.Name(), extension):
 			r, _, err := load(path)
 			if err != nil {
-				s.putAside(path, err)
+				if errors.Is(err, errNewer) {
+					s.log.Warn("record of a newer release left alone: nobody keeps its lease meanwhile", "file", path, "reason", err)
+				} else {
+					s.putAside(path, err)
+				}
 				continue
 			}
 			records = append(records, r)
@@ -112,11 +132,14 @@ func (s *Store) Load() ([]engine.Record, error) {
 
 // load reads one record and holds it against its name; data is the file.
 func load(path string) (r engine.Record, data []byte, err error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
 	if err != nil {
 		return r, nil, err
 	}
 	defer f.Close()
+	if fi, err := f.Stat(); err != nil || !fi.Mode().IsRegular() {
+		return r, nil, errors.Join(errors.New("is no regular file"), err)
+	}
 	if data, err = io.ReadAll(io.LimitReader(f, maxRecord+1)); err != nil {
 		return r, nil, err
 	}
@@ -171,6 +194,8 @@ func (s *Store) Delete(id engine.AttachmentID) error {
 	if err := os.Remove(filepath.Join(s.dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return explain("delete record", err)
 	}
+	// Container ids do not come again; nor does anybody look for it.
+	_ = os.Remove(filepath.Join(s.dir, name+corruptExt))
 	return s.ForgetEnded(id)
 }
 

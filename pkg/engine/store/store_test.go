@@ -195,7 +195,7 @@ func TestCorrupt(t *testing.T) {
 	}{
 		{"bad no JSON", "a:net1.json", []byte("pod"), "invalid character"},
 		{"bad empty", "a:net1.json", nil, "unexpected end"},
-		{"bad newer version", "a:net1.json", bytes.Replace(good, []byte(`"version": 1`), []byte(`"version": 99`), 1), "version is 99"},
+		{"bad older version", "a:net1.json", bytes.Replace(good, []byte(`"version": 1`), []byte(`"version": 0`), 1), "version is 0"},
 		{"bad copy under another name", "a:net1.json", good, "its content is about good:net1"},
 		{"bad name", "a.json", good, "its content is about good:net1"},
 		{"bad huge", "a:net1.json", bytes.Repeat([]byte(" "), maxRecord+1), "larger than"},
@@ -229,6 +229,61 @@ func TestCorrupt(t *testing.T) {
 				t.Errorf("%s: %d bytes, %v", left, len(got), err)
 			}
 		})
+	}
+}
+
+// An engine that is rolled back must not lose what the newer one wrote.
+func TestRecordOfANewerReleaseIsLeftAlone(t *testing.T) {
+	dir := t.TempDir()
+	s, logs := open(t, dir)
+	if err := s.Put(recordOf("a")); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(s.dir, "a:net1.json")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	newer := bytes.Replace(data, []byte(`"version": 1`), []byte(`"version": 2`), 1)
+	if err := os.WriteFile(path, newer, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := loaded(t, s); len(got) != 0 {
+		t.Errorf("loaded %v", got)
+	}
+	if !strings.Contains(logs.String(), "left alone") {
+		t.Errorf("log says:\n%s", logs)
+	}
+	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, newer) {
+		t.Errorf("the record is %q, %v", got, err)
+	}
+}
+
+func TestDeleteTakesTheCorruptFileAlong(t *testing.T) {
+	s, _ := open(t, t.TempDir())
+	path := filepath.Join(s.dir, "a:net1.json")
+	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	loaded(t, s)
+	if _, err := os.Stat(path + corruptExt); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Delete(recordOf("a").AttachmentID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path + corruptExt); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("stat: %v", err)
+	}
+}
+
+func TestOpenRefusesAFolderInWhichOthersMayWrite(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := Open(dir, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "others may write") {
+		t.Errorf("Open = %v, %v", s, err)
 	}
 }
 

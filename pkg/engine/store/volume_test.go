@@ -38,7 +38,7 @@ func onVolume(t *testing.T, f func(dir string) error) {
 			if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
 				return fmt.Errorf("make mounts private: %w", err)
 			}
-			if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=128k"); err != nil {
+			if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=128k,mode=0700"); err != nil {
 				return fmt.Errorf("mount a tmpfs: %w", err)
 			}
 			return f(dir)

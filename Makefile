@@ -15,8 +15,12 @@ DEPS := dnsmasq:dnsmasq-base kea-dhcp4:kea-dhcp4-server ip:iproute2 \
         dhcpd:isc-dhcp-server dhcrelay:isc-dhcp-relay nft:nftables \
         ping:iputils-ping nsenter:util-linux busybox:busybox gcc:gcc jq:jq
 
-# How long each fuzz target runs: seconds in `make test`, minutes in `make fuzz`.
+# How long each fuzz target runs in `make fuzz`.
 FUZZTIME ?= 3m
+
+# How long `make soak` runs, and how many leases it keeps.
+SOAK   ?= 30m
+LEASES ?= 1000
 
 .PHONY: help
 help: ## list the targets
@@ -59,8 +63,13 @@ fuzz: ## run every fuzz target for FUZZTIME (3m)
 	@tests/fuzz $(FUZZTIME)
 
 .PHONY: fuzz-short
-fuzz-short: ## run every fuzz target for two seconds
-	@tests/fuzz 2s
+fuzz-short: ## run the fuzz targets for seconds, the four most exposed for a minute
+	@tests/fuzz 4s 60s
+
+.PHONY: soak
+soak: deps ## keep LEASES (1000) leases with a T1 of seconds for SOAK (30m) (root)
+	DHCP_META_REQUIRE_ROOT=1 \
+		go test -count=1 -timeout 0 -run '^TestSoak$$' -v ./tests/chaos -args -soak=$(SOAK) -soak-leases=$(LEASES)
 
 .PHONY: bench
 bench: deps build ## Go benchmarks, and the figures of docs/performance.md (root)

@@ -40,13 +40,13 @@ const most = 6
 
 // turnOver adds a pod or deletes one.
 func (s *storm) turnOver(t *testing.T) func(*testing.T) {
+	few, many := len(s.live) < s.target/2, len(s.live)+s.busy >= s.target
 	switch {
 	case s.busy >= most:
-	case len(s.live)+s.busy < s.target:
+	case few, !many && s.rng.IntN(5) > 1:
 		s.add(s.newPod(t))
 	default:
-		i := s.rng.IntN(len(s.live))
-		s.del(s.live[i])
+		s.del(s.live[s.rng.IntN(len(s.live))])
 	}
 	return nil
 }

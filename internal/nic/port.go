@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"sync"
@@ -59,6 +60,9 @@ func (p *port) listen(index int) error {
 
 // start begins to receive.
 func (p *port) start() {
+	// All clients without an address send from 0.0.0.0, so a count of each port's
+	// own would give many datagrams of a link the same id (RFC 6864, 4.1).
+	p.id = uint16(rand.Uint32())
 	p.receivedC = make(chan dhcp4.Received, receivedRoom)
 	p.arpC = make(chan arp.Packet, receivedRoom)
 	p.readers.Go(p.readDHCP)
@@ -116,7 +120,7 @@ func (p *port) Send(ctx context.Context, s dhcp4.Send) error {
 	}
 	p.id++
 	// The codec pads to the 300 bytes that BOOTP relays expect.
-	if err := write(ctx, p.ip, datagram(src, dst, p.id, s.Msg.ToBytes()), hw); err != nil {
+	if err := write(ctx, p.ip, datagram(src, dst, p.id, dhcp4.Encode(s.Msg)), hw); err != nil {
 		return fmt.Errorf("send %s to %s on %s: %w", s.Msg.MessageType(), dst, p.ifName, err)
 	}
 	return nil

@@ -37,7 +37,7 @@ func TestSendBroadcast(t *testing.T) {
 		if diff := cmp.Diff([]byte{0, 0, 0, 0, 255, 255, 255, 255}, f[26:34]); diff != "" {
 			t.Errorf("ip addresses (-want +got):\n%s", diff)
 		}
-		if diff := cmp.Diff(msg.ToBytes(), f[42:]); diff != "" {
+		if diff := cmp.Diff(dhcp4.Encode(msg), f[42:]); diff != "" {
 			t.Errorf("message (-want +got):\n%s", diff)
 		}
 	})
@@ -99,7 +99,7 @@ func TestSendForAnotherClientB30(t *testing.T) {
 		if diff := cmp.Diff(append(clientIP.AsSlice(), serverIP.AsSlice()...), f[26:34]); diff != "" {
 			t.Errorf("ip addresses (-want +got):\n%s", diff)
 		}
-		if diff := cmp.Diff(msg.ToBytes(), f[42:]); diff != "" {
+		if diff := cmp.Diff(dhcp4.Encode(msg), f[42:]); diff != "" {
 			t.Errorf("message (-want +got):\n%s", diff)
 		}
 	})

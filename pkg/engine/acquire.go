@@ -83,6 +83,7 @@ func (s *session) closeLeft() {
 
 func (s *session) acquireOn(ctx context.Context, w *wire, prior *Record, older []*session) error {
 	s.machine = s.newMachine()
+	s.tally = tally{begun: s.cfg.Now()}
 	if err := w.openNow(ctx); err != nil {
 		return err
 	}
@@ -131,6 +132,7 @@ func (s *session) disclaim() {
 
 // tally counts what an attempt has sent and seen, for its error.
 type tally struct {
+	begun                     time.Time
 	discovers, requests, naks int
 	offered                   netip.Addr
 	ignored                   string // the last reason

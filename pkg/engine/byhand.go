@@ -87,7 +87,7 @@ func (s *session) askByHand(ctx context.Context, rebind bool) error {
 		return fmt.Errorf("%s has just lost its lease", s.att.AttachmentID)
 	}
 	begun := s.cfg.Now()
-	s.tally = tally{}
+	s.tally = tally{begun: begun}
 	w := s.newWire()
 	defer w.close()
 	err := s.exchange(ctx, w, dhcp4.Renew{Rebind: rebind})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
 
@@ -17,7 +18,11 @@ func (s *session) exchange(ctx context.Context, w *wire, ev dhcp4.Event) error {
 	defer s.leave()
 	for {
 		s.leave() // what was asked is answered, or given up
+		before := s.machine.State()
 		acts := s.machine.Step(s.cfg.Now(), ev)
+		if _, ok := ev.(dhcp4.Elapsed); ok {
+			s.silence(before)
+		}
 		s.measure(acts)
 		next, err := s.performAll(ctx, w, acts)
 		s.show()
@@ -33,6 +38,23 @@ func (s *session) exchange(ctx context.Context, w *wire, ev dhcp4.Event) error {
 		if ev, err = s.await(ctx, w); err != nil {
 			return err
 		}
+	}
+}
+
+// silence remembers that nobody has answered, for whoever lists the leases. It is a
+// line in the log only when it begins to matter.
+func (s *session) silence(before dhcp4.State) {
+	n := s.tally.discovers + s.tally.requests
+	if n == 0 || exchangeKind(before) == "" {
+		return
+	}
+	took := s.cfg.Now().Sub(s.tally.begun).Round(time.Second)
+	s.mu.Lock()
+	s.seen.lastErr = fmt.Sprintf("no answer to %d messages in %s", n, took)
+	s.mu.Unlock()
+	if before == dhcp4.Renewing && s.machine.State() == dhcp4.Rebinding {
+		s.log.Warn("server is silent, asking all servers now", "server", s.rec.Lease.Server, "address", s.rec.Lease.Addr,
+			"messages", n, "left", lifetimeAt(s.rec.Lease, s.cfg.Now()).Round(time.Second))
 	}
 }
 

@@ -81,6 +81,7 @@ func (s *session) renewal(ctx context.Context, ev dhcp4.Event) error {
 			return err
 		}
 	}
+	s.tally = tally{begun: s.cfg.Now()}
 	w := s.newWire()
 	defer w.close()
 	return s.exchange(ctx, w, ev)

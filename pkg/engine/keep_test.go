@@ -286,3 +286,34 @@ func TestInterfaceIsMendedBeforeT1(t *testing.T) {
 		}
 	})
 }
+
+func TestSilentServerIsInTheList(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world) {
+		w.space("c1", 1)
+		e, _ := w.start()
+		mustAttach(t, e, "c1")
+		w.change(func() { w.server.silent = true })
+		lastErr := func(state string) string {
+			t.Helper()
+			list, err := e.List(t.Context())
+			if err != nil || list[0].State != state {
+				t.Fatalf("List = %+v, %v; want it to be %s", list, err, state)
+			}
+			return list[0].LastError
+		}
+		time.Sleep(45 * time.Minute)
+		if got := lastErr("RENEWING"); !strings.HasPrefix(got, "no answer to ") {
+			t.Errorf("last error %q", got)
+		}
+		time.Sleep(30 * time.Minute)
+		if got := lastErr("SELECTING"); !strings.HasPrefix(got, "no answer to ") {
+			t.Errorf("last error %q", got)
+		}
+		w.change(func() { w.server.silent = false })
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if got := lastErr("BOUND"); got != "" {
+			t.Errorf("last error %q after all is well again", got)
+		}
+	})
+}

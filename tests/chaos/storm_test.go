@@ -62,9 +62,9 @@ type trouble struct {
 }
 
 var troubles = []trouble{
-	{"pod", 12, 0, (*storm).turnOver},
+	{"pod", 16, 0, (*storm).turnOver},
 	{"weather", 3, 8 * time.Second, (*storm).badWeather},
-	{"engine", 2, 3 * time.Second, (*storm).killEngine},
+	{"engine", 1, 3 * time.Second, (*storm).killEngine},
 	{"server", 2, 8 * time.Second, (*storm).serverTrouble},
 	{"link", 1, 3 * time.Second, (*storm).linkDown},
 }

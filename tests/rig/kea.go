@@ -81,7 +81,8 @@ func keaConfig(cfg ServerConfig) object {
 }
 
 // parseKeaLeases reads a memfile: a journal in which a later row of an address
-// replaces an earlier one, and a lifetime of 0 says that the lease has ended.
+// replaces an earlier one. A lifetime of 0 says that the lease was given back, state 2
+// that it has expired.
 func parseKeaLeases(text string) []Held {
 	rows := map[netip.Addr]Held{}
 	for i, line := range strings.Split(text, "\n") {
@@ -93,7 +94,7 @@ func parseKeaLeases(text string) []Held {
 		if err != nil {
 			continue
 		}
-		if f[3] == "0" {
+		if f[3] == "0" || len(f) > 9 && f[9] == "2" {
 			delete(rows, addr)
 			continue
 		}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -76,12 +77,41 @@ func destinations(routes []route, link int) []netip.Prefix {
 	return slices.Compact(all)
 }
 
+// The wait for an address that an older interface of the same parent still has.
+// When a namespace goes, the kernel ends its interfaces some time later, and tells
+// nobody in another one.
+const (
+	busyPoll  = 50 * time.Millisecond
+	busyLimit = 5 * time.Second
+)
+
 // SetHardwareAddr implements engine.Links. The interface may be up if its
-// driver changes the address of a running interface, as veth and macvlan do.
+// driver changes the address of a running interface, as veth and macvlan do. An
+// address that another interface has is waited for, for some seconds.
 func (l *Links) SetHardwareAddr(ctx context.Context, t engine.Target, mac net.HardwareAddr) error {
 	if !isStation(mac) {
 		return fmt.Errorf("set address of %s: %q is no Ethernet address of one station", t.IfName, mac)
 	}
+	limit := time.After(busyLimit)
+	for {
+		err := l.setHardwareAddr(ctx, t, mac)
+		if !errors.Is(err, unix.EADDRINUSE) {
+			return err
+		}
+		select {
+		case <-limit:
+			return err
+		case <-ctx.Done():
+			return err
+		case <-time.After(busyPoll):
+			if ctx.Err() != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (l *Links) setHardwareAddr(ctx context.Context, t engine.Target, mac net.HardwareAddr) error {
 	k, err := l.dial(ctx, t)
 	if err != nil {
 		return err

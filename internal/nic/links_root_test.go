@@ -2,6 +2,7 @@ package nic
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -241,9 +242,21 @@ func TestSetHardwareAddrInUse(t *testing.T) {
 	r.inPod("link", "add", "net2", "address", testMAC.String(), "link", "parent", "type", "macvlan", "mode", "bridge")
 	r.inPod("link", "set", "net2", "up")
 	r.up()
-	err := r.links.SetHardwareAddr(t.Context(), r.target, testMAC)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*busyPoll)
+	defer cancel()
+	err := r.links.SetHardwareAddr(ctx, r.target, testMAC)
 	if !errors.Is(err, unix.EADDRINUSE) || !strings.Contains(err.Error(), "another interface") {
 		t.Fatalf("err = %v", err)
+	}
+	// B84: the interface of the sandbox before goes some time after its namespace.
+	errC := make(chan error, 1)
+	go func() { errC <- r.links.SetHardwareAddr(t.Context(), r.target, testMAC) }()
+	r.inPod("link", "delete", "net2")
+	if err := <-errC; err != nil {
+		t.Fatal(err)
+	}
+	if got := r.podMAC(); got.String() != testMAC.String() {
+		t.Errorf("address is %s", got)
 	}
 }
 

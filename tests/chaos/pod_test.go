@@ -95,6 +95,7 @@ func (s *storm) done(t *testing.T, v verbDone) {
 		t.Errorf("DEL of pod %s: %v", v.pod.Pod, v.del.Err)
 	case v.add.Err != nil:
 		s.happened["ADD failed"]++
+		t.Logf("ADD of pod %s: %v", v.pod.Pod, v.add.Err)
 	default:
 		s.happened["DEL"]++
 	}

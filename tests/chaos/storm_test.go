@@ -62,11 +62,11 @@ type trouble struct {
 }
 
 var troubles = []trouble{
-	{"pod", 16, 0, (*storm).turnOver},
-	{"weather", 3, 8 * time.Second, (*storm).badWeather},
+	{"pod", 40, 0, (*storm).turnOver},
+	{"weather", 4, 8 * time.Second, (*storm).badWeather},
 	{"engine", 1, 3 * time.Second, (*storm).killEngine},
-	{"server", 2, 8 * time.Second, (*storm).serverTrouble},
-	{"link", 1, 3 * time.Second, (*storm).linkDown},
+	{"server", 3, 8 * time.Second, (*storm).serverTrouble},
+	{"link", 2, 3 * time.Second, (*storm).linkDown},
 }
 
 // rage lets things go wrong for some time. The moments are random: there is no

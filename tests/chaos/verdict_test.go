@@ -151,7 +151,7 @@ func (s *storm) why(h rig.Held, log []string) string {
 	for _, line := range mine {
 		for _, excuse := range excuses {
 			if strings.Contains(line, excuse) {
-				return excuse
+				return line
 			}
 		}
 		if strings.Contains(line, "lease given back") {

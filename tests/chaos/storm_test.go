@@ -105,23 +105,29 @@ func (s *storm) next(t *testing.T) {
 	}
 }
 
+// repairDue ends the troubles whose time is over.
 func (s *storm) repairDue(t *testing.T, now time.Time) {
-	for i := 0; i < len(s.due); {
-		if r := s.due[i]; !r.at.After(now) {
-			s.due = slices.Delete(s.due, i, i+1)
-			r.do(t)
-			continue
+	for _, r := range slices.Clone(s.due) {
+		if !r.at.After(now) {
+			s.repairKind(t, r.kind)
 		}
-		i++
+	}
+}
+
+// repairKind ends a trouble before its time, if there is one of that kind.
+func (s *storm) repairKind(t *testing.T, kind string) {
+	if i := slices.IndexFunc(s.due, func(r repair) bool { return r.kind == kind }); i >= 0 {
+		r := s.due[i]
+		s.due = slices.Delete(s.due, i, i+1)
+		r.do(t)
 	}
 }
 
 // calm ends all troubles and waits for the verbs under way.
 func (s *storm) calm(t *testing.T) {
-	for _, r := range s.due {
-		r.do(t)
+	for len(s.due) > 0 {
+		s.repairKind(t, s.due[0].kind)
 	}
-	s.due = nil
 	for s.busy > 0 {
 		s.done(t, <-s.doneC)
 	}
@@ -207,7 +213,10 @@ func (s *storm) serverTrouble(t *testing.T) func(*testing.T) {
 	return s.startServer
 }
 
+// startServer starts the server, on a link that is up: Kea serves none that was
+// down when it started.
 func (s *storm) startServer(t *testing.T) {
+	s.repairKind(t, "link")
 	s.server = s.start(t, s.Lab.Server, s.cfg)
 	s.cfg = s.server.Config()
 	s.up = append(s.up, span{begin: time.Now()})

@@ -32,7 +32,7 @@ func (s *storm) looks(t *testing.T) iter.Seq[<-chan time.Time] {
 }
 
 // disagreements tells of every pod about which server, engine and interface do not
-// say the same.
+// say the same, and of what the engine has left of deleted ones.
 func (s *storm) disagreements(t *testing.T) (apart []string) {
 	t.Helper()
 	known := map[string]api.Status{}
@@ -50,6 +50,10 @@ func (s *storm) disagreements(t *testing.T) (apart []string) {
 			apart = append(apart, fmt.Sprintf("pod %s: engine %s %s %s, interface %v, server %v",
 				p.Pod, st.State, st.Address, st.LastError, have, lent))
 		}
+		delete(known, p.ID)
+	}
+	for _, st := range known {
+		apart = append(apart, fmt.Sprintf("pod %s is deleted: engine %s %s %s", st.Pod.Name, st.State, st.Address, st.LastError))
 	}
 	return apart
 }

@@ -213,10 +213,17 @@ func (s *storm) serverTrouble(t *testing.T) func(*testing.T) {
 	return s.startServer
 }
 
-// startServer starts the server, on a link that is up: Kea serves none that was
-// down when it started.
+// startServer starts the server, on a link that runs: Kea serves none that did not
+// when it started.
 func (s *storm) startServer(t *testing.T) {
 	s.repairKind(t, "link")
+	// The kernel says UP some time after the other end came up.
+	for again := range s.looks(t) {
+		if state := strings.Fields(s.Lab.Server.IP(t, "-br", "link", "show", "dev", rig.ServerIface))[1]; state == "UP" {
+			break
+		}
+		<-again
+	}
 	s.server = s.start(t, s.Lab.Server, s.cfg)
 	s.cfg = s.server.Config()
 	s.up = append(s.up, span{begin: time.Now()})

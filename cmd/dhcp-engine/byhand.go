@@ -96,6 +96,9 @@ func runRelease(ctx context.Context, args []string, std streams) error {
 	if !*sure {
 		return usageError{fmt.Errorf("release: %s has no address afterwards, until it gets a new sandbox; say --yes if it shall be so", whose(s))}
 	}
+	if !namesForSure(*id, s) {
+		return usageError{fmt.Errorf("release: %q is too short to take an address away by, it is %s: give the id as dhcp-engine leases prints it", *id, whose(s))}
+	}
 	ctx, cancel := context.WithTimeout(ctx, releaseLimit)
 	defer cancel()
 	if err := (api.Client{Socket: *socket}).Release(ctx, s.AttachmentID); err != nil {

@@ -81,7 +81,10 @@ func TestRelease(t *testing.T) {
 	if b.calls != nil {
 		t.Errorf("without --yes the engine was asked for %v", b.calls)
 	}
-	code, stdout, stderr = called(t, b, "release", "0a1b2c3d:net1", "--yes")
+	if code, _, stderr := called(t, b, "release", "0a1b2c3d:net1", "--yes"); code != exitUsage || b.calls != nil || !strings.Contains(stderr, "too short") {
+		t.Errorf("with a short id: exit code %d, engine was asked for %v: %s", code, b.calls, stderr)
+	}
+	code, stdout, stderr = called(t, b, "release", "0a1b2c3d0a1b2:net1", "--yes")
 	if code != exitOK || !strings.Contains(stdout, "of pod default/web-0 (10.77.0.50/24) has no address now") {
 		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
 	}

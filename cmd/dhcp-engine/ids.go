@@ -36,6 +36,14 @@ func shortIDs(all []api.Status) map[string]string {
 	return short
 }
 
+// namesForSure tells whether text, which has found s, has at least as much of the
+// container id as is ever printed. Said again after it has worked, something shorter
+// may find another attachment.
+func namesForSure(text string, s api.Status) bool {
+	container, _, _ := strings.Cut(text, ":")
+	return len(container) >= min(leastID, len(s.ContainerID))
+}
+
 // common is the length of what two texts begin with.
 func common(a, b string) int {
 	n := 0

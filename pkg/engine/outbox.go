@@ -124,8 +124,11 @@ func (s *session) dropRelease(why string, err error) {
 
 func (s *session) countDropped(why string, err error) {
 	s.cfg.Metrics.released.WithLabelValues("dropped: " + why).Inc()
-	s.log.Warn("lease is not given back, it stays at the server until it expires",
-		"address", s.rec.Lease.Addr.Addr(), "server", s.rec.Lease.Server, "why", why, "error", err)
+	attrs := []any{"address", s.rec.Lease.Addr.Addr(), "server", s.rec.Lease.Server, "why", why}
+	if err != nil {
+		attrs = append(attrs, "error", err)
+	}
+	s.log.Warn("lease is not given back, it stays at the server until it expires", attrs...)
 }
 
 // carriers are the interfaces that can carry the RELEASE of a session: its own,

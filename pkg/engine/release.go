@@ -66,6 +66,9 @@ func (s *session) giveBack(ctx context.Context, w *wire) (sent bool) {
 	if !s.rec.Lease.Addr.IsValid() || s.rec.Lease.Expired(s.cfg.Now()) {
 		return true
 	}
+	if s.rec.Phase == Orphaned {
+		return false // there is nothing to send it over but the interfaces of others
+	}
 	return s.release(ctx, w, s.rec)
 }
 

@@ -35,7 +35,7 @@ func TestB82OnlyRootMayAsk(t *testing.T) {
 		}
 	}
 	program := filepath.Join(filepath.Dir(folder), "dhcp-engine")
-	copyProgram(t, rig.Program("dhcp-engine"), program)
+	command(t, "cp", rig.Program("dhcp-engine"), program)
 	cmd := exec.Command(program, "leases", "--socket", l.Engine.Socket)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	if out, err := cmd.CombinedOutput(); err == nil {
@@ -49,17 +49,6 @@ func TestB82OnlyRootMayAsk(t *testing.T) {
 		t.Errorf("root is refused: %v", err)
 	} else {
 		conn.Close()
-	}
-}
-
-func copyProgram(t testing.TB, from, to string) {
-	t.Helper()
-	b, err := os.ReadFile(from)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(to, b, 0o755); err != nil {
-		t.Fatal(err)
 	}
 }
 

@@ -65,14 +65,10 @@ func unconfined(t testing.TB, folder, program string) string {
 	if err != nil {
 		t.Fatalf("%v; `make deps` installs it", err)
 	}
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
 	own := filepath.Join(folder, program)
-	if err := os.WriteFile(own, b, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	// A copy that this process wrote might be open for writing in a child that is
+	// being forked just then, and could not be executed.
+	run(t, "cp", path, own)
 	return own
 }
 

@@ -76,11 +76,12 @@ func newStorm(t *testing.T, rng *rand.Rand, start rig.StartFunc, lifetime time.D
 // awaitAgreement waits until server, engine and interfaces say the same of every
 // pod. A lease whose last question was lost is asked for again after half of what
 // is left of it (RFC 2131, 4.4.5), so this may take most of its life; and as long a
-// RELEASE may wait that cannot be sent, to a server that was replaced.
+// RELEASE may wait that cannot be sent, to a server that was replaced; a round over
+// all interfaces that has begun by then is carried through.
 func (s *storm) awaitAgreement(t *testing.T) {
 	t.Helper()
 	begin := time.Now()
-	deadline := time.After(s.cfg.Lifetime + rig.Patience)
+	deadline := time.After(s.cfg.Lifetime + 2*rig.Patience)
 	for again := range s.looks(t) {
 		apart := s.disagreements(t)
 		if len(apart) == 0 {

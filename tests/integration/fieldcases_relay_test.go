@@ -162,8 +162,8 @@ func TestU02RouterLeftOutAtRenewal(t *testing.T) {
 			t.Errorf("the renewal brought a router: the case is not the one meant")
 		}
 		pod.expectRoutes(t, o, []rig.Route{route("default", "10.77.0.1")})
-		l.Engine.Restart(t, l.Engine.Kill)
 	}
+	l.Engine.Restart(t, l.Engine.Kill)
 	l.Node.Del(t, call)
 	server.AwaitHeld(t, "empty", rig.Nothing)
 	l.expectNothingLeft(t)

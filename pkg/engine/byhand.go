@@ -33,7 +33,7 @@ func (e *Engine) Renew(ctx context.Context, id api.AttachmentID, rebind bool) (a
 	s.stop()
 	err = s.askByHand(ctx, rebind)
 	if kept := e.keep(s); kept != nil {
-		err = errors.Join(err, kept)
+		err = both(err, kept)
 	}
 	return s.status(s.look()), api.WithCode(api.CodeTryAgain, err)
 }
@@ -77,11 +77,15 @@ func superseded(s *session) error {
 // askByHand runs one exchange of a session whose keeper has stopped, and leaves
 // it so that a keeper can go on with it, whatever the outcome.
 func (s *session) askByHand(ctx context.Context, rebind bool) error {
-	if s.machine == nil {
-		return fmt.Errorf("interface of %s has not been looked at since the engine started; last error: %s",
-			s.att.AttachmentID, orNone(s.look().lastErr))
+	known := s.rec.Lease
+	if err := s.begin(ctx); err != nil {
+		s.machine = nil
+		return fmt.Errorf("go on with the lease of %s: %w", s.att.AttachmentID, err)
 	}
 	before, held := s.machine.Lease()
+	if held && before.Start.After(known.Start) {
+		return nil // it was past T1, and is renewed by that
+	}
 	if !held { // it was lost between look and the end of the keeper
 		s.machine = nil
 		return fmt.Errorf("%s has just lost its lease", s.att.AttachmentID)
@@ -98,6 +102,20 @@ func (s *session) askByHand(ctx context.Context, rebind bool) error {
 		s.machine = nil
 	}
 	return outcome
+}
+
+// begin does what the keeper of a restored session does first, when that has not
+// come to it yet: it may still wait for its part of the startup spread.
+func (s *session) begin(ctx context.Context) error {
+	if s.machine != nil && s.machine.State() != dhcp4.Init {
+		return nil
+	}
+	s.spread = 0
+	ev, err := s.resume(ctx)
+	if err != nil {
+		return err
+	}
+	return s.renewal(ctx, ev)
 }
 
 // outcome says how an exchange that was asked for has ended; nil: with a lease

@@ -356,3 +356,21 @@ func TestReleaseByHandUnsent(t *testing.T) {
 		nothingLeft(t, w)
 	})
 }
+
+// The keeper of a restored session may still wait for its part of the spread.
+func TestRenewByHandRightAfterTheStart(t *testing.T) {
+	for name, away := range map[string]time.Duration{"OK before T1": 10 * time.Minute, "OK past T1": 40 * time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			simulate(t, func(t *testing.T, w *world) {
+				e, stop := w.start()
+				attachMany(t, w, e, 60, "lan")
+				stop()
+				time.Sleep(away)
+				e, _ = w.start()
+				if _, err := e.Renew(t.Context(), net1("lan-7"), false); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}

@@ -51,7 +51,7 @@ func (s *session) probe(ctx context.Context, w *wire, p dhcp4.Probe) (dhcp4.Even
 func (s *session) conflicted(c *AddressConflict, server netip.Addr) {
 	s.cfg.Metrics.conflicts.Inc()
 	s.tally.conflict = c
-	s.log.Warn("address is in use by another host, declining it", "address", c.Addr, "owner", c.Owner, "server", server)
+	s.log.Warn("address is in use by another host, declining it", "address", c.Addr, "owner", c.Owner.String(), "server", server)
 	s.report(ConflictFound, fmt.Sprintf("%s; the DHCP server %s gave it all the same", c, server))
 }
 

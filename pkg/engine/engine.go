@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 )
@@ -102,11 +100,12 @@ func (e *Engine) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
-	watchC := make(chan error, 1)
-	wg.Go(func() { watchC <- e.cfg.Links.Watch(ctx, e.ended) })
-	endedC := make(chan error, 1)
 	wg.Go(func() {
-		endedC <- e.cfg.Store.WatchEnded(ctx, func(id AttachmentID) { wg.Go(func() { e.noted(ctx, id) }) })
+		e.watch(ctx, func() error { return e.cfg.Links.Watch(ctx, e.ended) })
+	})
+	wg.Go(func() {
+		noted := func(id AttachmentID) { wg.Go(func() { e.noted(ctx, id) }) }
+		e.watch(ctx, func() error { return e.cfg.Store.WatchEnded(ctx, noted) })
 	})
 	for _, s := range restored {
 		s.keeper.Store(e.startKeeper(ctx, &wg, s))
@@ -116,18 +115,34 @@ func (e *Engine) Run(ctx context.Context) error {
 		select {
 		case k := <-e.keepC:
 			k.readyC <- e.startKeeper(ctx, &wg, k.s)
-		case err := <-watchC:
-			if err != nil {
-				return fmt.Errorf("watch network namespaces: %w", err)
-			}
-			watchC = nil
-		case err := <-endedC:
-			if err != nil { // the notes are read at the next start all the same
-				e.cfg.Log.Warn("cannot watch for notes of DELs", "error", err)
-			}
-			endedC = nil
 		case <-ctx.Done():
 			return nil
+		}
+	}
+}
+
+// watchAgain is the wait before a watch is tried again. What keeps it from working
+// is mostly that others have used up the node's inotify instances.
+const watchAgain = time.Minute
+
+// watch keeps a watch going until ctx ends. Leases do not hang on it: it makes
+// known soon what is found out later anyway.
+func (e *Engine) watch(ctx context.Context, watch func() error) {
+	for warned := false; ; {
+		err := watch()
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		if !warned {
+			e.cfg.Log.Warn("watch does not work, trying again every minute", "error", err)
+			warned = true
+		}
+		timer := time.NewTimer(watchAgain)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
 		}
 	}
 }
@@ -229,7 +244,7 @@ func (e *Engine) remove(s *session) {
 	}
 }
 
-// all returns the sessions, sorted by id.
+// all returns the sessions.
 func (e *Engine) all() []*session {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -237,8 +252,5 @@ func (e *Engine) all() []*session {
 	for _, s := range e.sessions {
 		all = append(all, s)
 	}
-	slices.SortFunc(all, func(a, b *session) int {
-		return cmp.Or(cmp.Compare(a.att.ContainerID, b.att.ContainerID), cmp.Compare(a.att.IfName, b.att.IfName))
-	})
 	return all
 }

@@ -92,7 +92,7 @@ func (s *session) renewal(ctx context.Context, ev dhcp4.Event) error {
 // lease is asked for again; otherwise it is given back.
 func (s *session) newIdentity(ctx context.Context) (dhcp4.Event, error) {
 	old := s.rec
-	s.log.Warn("MAC of the interface has changed", "from", old.HardwareAddr, "to", s.link.HardwareAddr, "address", old.Lease.Addr)
+	s.log.Warn("MAC of the interface has changed", "from", old.HardwareAddr.String(), "to", s.link.HardwareAddr.String(), "address", old.Lease.Addr)
 	s.unconfigure(ctx)
 	if err := s.identify(); err != nil {
 		return nil, err
@@ -125,6 +125,12 @@ func (s *session) rest(ctx context.Context) (dhcp4.Event, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	lostC := s.defend(ctx)
+	defer func() {
+		cancel()
+		if lostC != nil {
+			<-lostC // it holds a socket of the namespace until then
+		}
+	}()
 	for {
 		ev, err := s.doze(ctx, &lostC)
 		if ev != nil || err != nil {
@@ -180,7 +186,7 @@ func (s *session) chore(ctx context.Context) error {
 		}
 	}
 	if at := s.mendAt; !at.IsZero() && !now.Before(at) {
-		return s.configure(ctx, s.rec.Setup, false)
+		return s.adopt(ctx, s.rec.Lease, false)
 	}
 	return nil
 }
@@ -225,7 +231,13 @@ func (s *session) startOver(ctx context.Context) (dhcp4.Event, error) {
 		return s.resume(ctx)
 	}
 	s.machine = s.newMachine()
-	s.rec.Phase = Seeking
+	rec := s.rec
+	rec.Phase = Seeking
+	if err := s.putChanged(rec); err != nil {
+		s.trouble("lost lease is not persisted", err)
+		s.rec = rec
+	}
+	s.show()
 	return start, nil
 }
 

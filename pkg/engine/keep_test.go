@@ -317,3 +317,55 @@ func TestSilentServerIsInTheList(t *testing.T) {
 		}
 	})
 }
+
+// The server changes a route while the disk is full: nothing forces the address
+// off the pod.
+func TestFullDiskAtAChangeOfTheLeaseKeepsTheAddress(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world) {
+		s := w.space("c1", 1)
+		e, _ := w.start()
+		mustAttach(t, e, "c1")
+		w.change(func() {
+			w.putErr = func(Record) error { return errors.New("no space left on device") }
+			w.server.mtu = 1400
+		})
+		for range 40 {
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if got := w.carries("c1").String(); got != "10.77.0.50/24" {
+				t.Fatalf("interface carries %s", got)
+			}
+		}
+		w.change(func() {
+			if s.setup.MTU != 0 {
+				t.Errorf("MTU %d is set, which no record knows", s.setup.MTU)
+			}
+			w.putErr = nil
+		})
+		time.Sleep(mendAfter + time.Second)
+		synctest.Wait()
+		w.change(func() {
+			if s.setup.MTU != 1400 || w.records[net1("c1")].Setup.MTU != 1400 {
+				t.Errorf("interface has %+v, record %+v", s.setup, w.records[net1("c1")].Setup)
+			}
+		})
+	})
+}
+
+// Others on the node may have used up its inotify instances.
+func TestWatchThatCannotBeMadeEndsNothing(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world) {
+		w.space("c1", 1)
+		w.watchErr = errors.New("too many open files")
+		e, _ := w.start()
+		mustAttach(t, e, "c1")
+		w.change(func() { w.watchErr = nil })
+		time.Sleep(2 * watchAgain)
+		synctest.Wait()
+		w.remove("c1")
+		synctest.Wait()
+		if list, err := e.List(t.Context()); err != nil || list[0].State != "ORPHANED" {
+			t.Errorf("List = %+v, %v: the end of the namespace is not seen", list, err)
+		}
+	})
+}

@@ -159,8 +159,12 @@ func (l links) Defend(ctx context.Context, t Target, addr netip.Addr) error {
 
 func (l links) Watch(ctx context.Context, ended func(string)) error {
 	l.mu.Lock()
+	err := l.watchErr
 	l.ended = ended
 	l.mu.Unlock()
+	if err != nil {
+		return err
+	}
 	<-ctx.Done()
 	return nil
 }

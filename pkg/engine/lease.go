@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -18,22 +17,7 @@ func (s *session) use(ctx context.Context, w *wire, u dhcp4.Use) error {
 	s.remark(u)
 	have, old, troubles := s.rec.Setup, s.rec.Lease, s.troubles
 	fresh := s.rec.Phase != Leased
-	setup, err := s.setupOf(ctx, old, u.Lease)
-	if err != nil {
-		return err
-	}
-	rec := s.rec
-	rec.Phase, rec.Lease, rec.Setup = Leased, u.Lease, setup
-	if err := s.putChanged(rec); err != nil {
-		// A renewal that changes nothing needs no new record to be undone: the
-		// old one only knows an earlier end.
-		if fresh || !reflect.DeepEqual(have, rec.Setup) {
-			return err
-		}
-		s.trouble("renewed lease is not persisted", err)
-		s.rec.Lease = u.Lease
-	}
-	if err := s.configure(ctx, have, fresh); err != nil {
+	if err := s.adopt(ctx, u.Lease, fresh); err != nil {
 		return err
 	}
 	if fresh || have.Addr != s.rec.Setup.Addr {
@@ -44,6 +28,31 @@ func (s *session) use(ctx context.Context, w *wire, u dhcp4.Use) error {
 		s.wellAgain()
 	}
 	return nil
+}
+
+// adopt persists a lease and makes the interface carry it.
+func (s *session) adopt(ctx context.Context, l dhcp4.Lease, fresh bool) error {
+	have := s.rec.Setup
+	setup, err := s.setupOf(ctx, s.rec.Lease, l)
+	if err != nil {
+		return err
+	}
+	rec := s.rec
+	rec.Phase, rec.Lease, rec.Setup = Leased, l, setup
+	if err := s.putChanged(rec); err != nil {
+		if fresh || have.Addr.Addr() != setup.Addr.Addr() {
+			return err
+		}
+		// The record that is there names the address, and can undo all that is on
+		// the interface: so the pod keeps that, for the time that was granted. What
+		// is new waits until it can be persisted.
+		s.trouble("renewed lease is not persisted", err)
+		s.rec.Lease, s.judged = l, false
+		err := s.configure(ctx, have, false)
+		s.mendAt = s.cfg.Now().Add(mendAfter)
+		return err
+	}
+	return s.configure(ctx, have, fresh)
 }
 
 // remark tells of what is left out of a lease, once until that changes.

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/api"
+	"github.com/dhcp-meta/dhcp-meta/pkg/engine/dhcp4"
 )
 
 // Names of the metrics.
@@ -80,6 +81,14 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		}, []string{"result"}),
 	}
 	r.MustRegister(m.attach, m.latency)
+	// A counter that appears with its first event has no rise that an alarm could
+	// see.
+	for _, reason := range []dhcp4.Reason{dhcp4.Nak, dhcp4.Expired, dhcp4.Conflicted} {
+		m.dropped.WithLabelValues(string(reason))
+	}
+	for _, result := range []string{"sent", "unsent"} {
+		m.released.WithLabelValues(result)
+	}
 	return m
 }
 

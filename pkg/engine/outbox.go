@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strings"
@@ -24,6 +25,9 @@ const (
 	firstDelivery = 5 * time.Second
 	lastDelivery  = 5 * time.Minute
 )
+
+// carriersTried bounds the interfaces over which one round tries.
+const carriersTried = 3
 
 // deliveryTime bounds one try: carrier and ARP.
 const deliveryTime = 5 * time.Second
@@ -98,22 +102,33 @@ func (s *session) deliver(ctx context.Context) (over bool) {
 			s.dropRelease("no interface", nil)
 			return true
 		}
-		for _, t := range carriers {
-			if s.deliverOver(ctx, t) {
-				s.forget()
-				return true
-			}
+		if s.deliverOver(ctx, carriers) {
+			s.forget()
+			return true
 		}
 	}
 }
 
-// deliverOver tries one interface.
-func (s *session) deliverOver(ctx context.Context, t Target) (sent bool) {
-	ctx, cancel := context.WithTimeout(ctx, deliveryTime)
-	defer cancel()
-	w := &wire{links: s.cfg.Links, target: t}
-	defer w.close()
-	return s.release(ctx, w, s.rec)
+// deliverOver tries some interfaces, as long as the lease lasts: the session's own
+// if it is among them, which is the first then, and others by chance, so that the
+// next round tries other ones.
+func (s *session) deliverOver(ctx context.Context, carriers []Target) (sent bool) {
+	if end := s.rec.Lease.ExpireAt(); !end.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, lifetimeAt(s.rec.Lease, s.cfg.Now()))
+		defer cancel()
+	}
+	for _, t := range carriers[:min(len(carriers), carriersTried)] {
+		try, cancel := context.WithTimeout(ctx, deliveryTime)
+		w := &wire{links: s.cfg.Links, target: t}
+		sent = s.release(try, w, s.rec)
+		w.close()
+		cancel()
+		if sent || ctx.Err() != nil {
+			return sent
+		}
+	}
+	return false
 }
 
 // dropRelease gives up on a waiting RELEASE.
@@ -138,11 +153,14 @@ func (e *Engine) carriers(ctx context.Context, s *session) []Target {
 	if s.present(ctx) == nil {
 		found = append(found, s.att.Target())
 	}
+	own := len(found)
 	for _, o := range e.all() {
 		if o != s && o.att.Network == s.att.Network && o.look().lease.Addr.IsValid() {
 			found = append(found, o.att.Target())
 		}
 	}
+	others := found[own:]
+	rand.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
 	return found
 }
 

@@ -33,6 +33,10 @@ func planFor(w Workload) Plan {
 	return Plan{Configure: container, Keep: container, Release: container}
 }
 
+// leastMTU is what every host must be able to take (RFC 791, 3.1). With less, our
+// own messages would not fit, and the lease could not be renewed.
+const leastMTU = 576
+
 // setupFor is what a lease, with those of its routes that may be installed, means
 // for an interface whose own MTU is linkMTU. The MTU goes only downwards: a server
 // does not know what the link can carry.
@@ -41,7 +45,7 @@ func setupFor(l dhcp4.Lease, routes []dhcp4.Route, metric, linkMTU int) Setup {
 	for _, r := range routes {
 		s.Routes = append(s.Routes, Route{Dst: r.Dst, Gateway: r.Gateway, Metric: metric})
 	}
-	if l.MTU > 0 && l.MTU < linkMTU {
+	if l.MTU >= leastMTU && l.MTU < linkMTU {
 		s.MTU, s.PriorMTU = l.MTU, linkMTU
 	}
 	return s

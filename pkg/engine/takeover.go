@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/dhcp4"
@@ -77,17 +76,17 @@ func (e *Engine) older(ctx context.Context, s *session) (older []*session, free 
 // goOn lets the sessions go on that older has stopped: as they were, when the new
 // sandbox did not come so far as to take their place.
 func (e *Engine) goOn(older []*session) error {
-	var errs []error
+	var err error
 	for _, o := range older {
 		switch o.rec.Phase {
 		case Superseded:
 		case "":
 			e.remove(o)
 		default:
-			errs = append(errs, e.keep(o))
+			err = both(err, e.keep(o))
 		}
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // sameClient tells whether two sessions serve the same interface and network of

@@ -33,11 +33,17 @@ func (t *turns) take(ctx context.Context, id AttachmentID) (held context.Context
 	u.users++
 	t.mu.Unlock()
 
-	select {
-	case u.sem <- struct{}{}:
-	case <-ctx.Done():
+	err = context.Cause(ctx)
+	if err == nil {
+		select {
+		case u.sem <- struct{}{}:
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+	}
+	if err != nil {
 		t.leave(id, u)
-		return nil, nil, context.Cause(ctx)
+		return nil, nil, err
 	}
 	held, cancel := context.WithCancelCause(ctx)
 	t.mu.Lock()

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,7 +32,16 @@ func (e *Engine) Prepare(ctx context.Context, r api.Request) error {
 		return api.WithCode(api.CodeConfig, err)
 	}
 	_, err := e.cfg.Links.Inspect(ctx, Target{Netns: Netns{Path: r.Netns}})
-	return api.WithCode(api.CodeEnv, err)
+	return api.WithCode(codeOfLook(ctx), err)
+}
+
+// codeOfLook is the code for an interface that could not be looked at: the caller
+// named one that is wrong, unless it was the time that was over.
+func codeOfLook(ctx context.Context) uint {
+	if context.Cause(ctx) != nil {
+		return api.CodeTryAgain
+	}
+	return api.CodeEnv
 }
 
 // Attach gives the interface its address, or returns the one that it has.
@@ -68,7 +78,7 @@ func (e *Engine) attach(ctx context.Context, r api.Request, start time.Time) (ap
 	}
 	link, err := e.cfg.Links.Inspect(ctx, Target{Netns: Netns{Path: r.Netns}, IfName: r.IfName})
 	if err != nil {
-		return api.Lease{}, api.WithCode(api.CodeEnv, err)
+		return api.Lease{}, api.WithCode(codeOfLook(ctx), err)
 	}
 	rec := Record{BootID: e.cfg.BootID, Attachment: Attachment{
 		AttachmentID: r.AttachmentID, Network: r.Network, Pod: r.Pod, Netns: link.Netns, DHCP: r.DHCP}}
@@ -90,7 +100,7 @@ func (e *Engine) attach(ctx context.Context, r api.Request, start time.Time) (ap
 	s.settings, s.link = settings, link
 	lease, err := e.establish(ctx, s, prior)
 	if err != nil {
-		err = errors.Join(err, e.letGo(s))
+		err = both(err, e.letGo(s))
 		return api.Lease{}, api.WithCode(api.CodeTryAgain, s.explain(err, e.cfg.Now().Sub(start)))
 	}
 	return lease, nil
@@ -114,20 +124,31 @@ func (e *Engine) establish(ctx context.Context, s *session, prior *Record) (api.
 		}
 	}
 	if err := s.acquire(ctx, prior, older); err != nil {
-		return api.Lease{}, errors.Join(err, e.goOn(older))
+		return api.Lease{}, both(err, e.goOn(older))
 	}
 	if s.plan.Keep {
 		err = e.keep(s)
 	} else {
 		s.closeLeft()
 	}
-	if err = errors.Join(err, e.goOn(older)); err != nil {
+	if err = both(err, e.goOn(older)); err != nil {
 		s.stop()
 		s.closeLeft()
 		s.end(context.WithoutCancel(ctx))
 		return api.Lease{}, err
 	}
 	return answer(s.look()), nil
+}
+
+// both is errors.Join in one line, for people.
+func both(a, b error) error {
+	switch {
+	case a == nil:
+		return b
+	case b == nil:
+		return a
+	}
+	return fmt.Errorf("%w; %w", a, b)
 }
 
 // Check compares the interface with the lease; it changes and acquires nothing.
@@ -235,6 +256,9 @@ func (e *Engine) List(ctx context.Context) ([]api.Status, error) {
 		return nil, api.WithCode(api.CodeTryAgain, err)
 	}
 	sessions := e.all()
+	slices.SortFunc(sessions, func(a, b *session) int {
+		return cmp.Or(cmp.Compare(a.att.ContainerID, b.att.ContainerID), cmp.Compare(a.att.IfName, b.att.IfName))
+	})
 	list := make([]api.Status, 0, len(sessions))
 	for _, s := range sessions {
 		list = append(list, s.status(s.look()))

@@ -34,6 +34,7 @@ type world struct {
 
 	server    server
 	putErr    func(Record) error
+	watchErr  error
 	clearErr  error
 	cfgErr    error
 	onNote    func(string)

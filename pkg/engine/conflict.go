@@ -1,11 +1,13 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/dhcp4"
@@ -41,10 +43,31 @@ func (s *session) probe(ctx context.Context, w *wire, p dhcp4.Probe) (dhcp4.Even
 	if err != nil {
 		s.trouble("address is not probed", err)
 	}
+	if len(owner) > 0 && s.isGhost(owner) {
+		s.log.Debug("an older sandbox still answers for the address", "address", addr, "owner", owner.String())
+		owner = nil
+	}
 	if len(owner) > 0 {
 		s.conflicted(&AddressConflict{addr, owner}, p.Lease.Server)
 	}
 	return dhcp4.Probed{Owner: owner}, nil
+}
+
+// isGhost tells whether a hardware address is that of a sandbox of ours that has
+// ended. When a namespace goes, the kernel ends its interfaces some time later, and
+// until then they answer (B84).
+func (s *session) isGhost(owner net.HardwareAddr) bool {
+	if bytes.Equal(owner, s.before) {
+		return true
+	}
+	return slices.ContainsFunc(s.engine.all(), func(o *session) bool {
+		v := o.look()
+		switch v.phase {
+		case Orphaned, Superseded, Releasing:
+			return o.att.Network == s.att.Network && bytes.Equal(v.hardwareAddr, owner)
+		}
+		return false
+	})
 }
 
 // conflicted tells people of a conflict.

@@ -42,6 +42,7 @@ type session struct {
 	asked      asked
 	refused    map[netip.Addr]bool // servers that were told of
 	remarks    []string            // on the lease, that were told of
+	before     net.HardwareAddr    // of the sandbox that was taken over; nil: none
 	leftOpen   *wire               // by the ADD, for the keeper to close
 	// announceAt is when the second announcement is due, mendAt when the interface
 	// is to be configured again that could not be; zero: they are not.

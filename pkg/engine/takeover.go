@@ -103,6 +103,7 @@ func (s *session) inherit(ctx context.Context, w *wire, prior Record) (_ *dhcp4.
 	if !prior.Lease.Addr.IsValid() {
 		return nil, true, nil
 	}
+	s.before = prior.HardwareAddr
 	if !s.knownAs(prior) {
 		s.log.Info("lease of the older sandbox is given back: it was held under another identity",
 			"address", prior.Lease.Addr.Addr(), "older", prior.ContainerID)

@@ -2,6 +2,8 @@ package engine
 
 import (
 	"fmt"
+	"net"
+	"net/netip"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -169,6 +171,34 @@ func TestSweepEndsWhatIsNotValid(t *testing.T) {
 		}
 		if w.server.releases != 1 {
 			t.Errorf("%d releases", w.server.releases)
+		}
+	})
+}
+
+// The kernel ends the interfaces of a deleted namespace some time later; until then
+// the old sandbox answers ARP for the address that the new one takes over.
+func TestB84OldSandboxThatStillAnswersIsNoConflict(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world) {
+		old := w.space("c1", 1)
+		e, _ := w.start()
+		r := request("c1", "c1")
+		r.DHCP = []byte(`{"clientID":"duid"}`)
+		if _, err := e.Attach(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		w.remove("c1")
+		synctest.Wait()
+		w.change(func() {
+			w.owners = map[netip.Addr]net.HardwareAddr{netip.MustParseAddr("10.77.0.50"): old.link.HardwareAddr}
+		})
+		w.space("c2", 2)
+		r.AttachmentID, r.Netns = net1("c2"), "c2"
+		got, err := e.Attach(t.Context(), r)
+		if err != nil || got.Address != "10.77.0.50/24" {
+			t.Errorf("Attach = %+v, %v", got, err)
+		}
+		if len(w.server.declined) > 0 {
+			t.Errorf("declined %v", w.server.declined)
 		}
 	})
 }

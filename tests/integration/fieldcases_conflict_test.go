@@ -10,7 +10,8 @@ import (
 )
 
 // A host has an address of the pool without the server's knowledge. The server
-// hears the DECLINE and takes the address out of use; the client gets the next one.
+// hears the DECLINE and takes the address out of use; the client gets the next one,
+// and whoever reads the log learns who has the first.
 func TestU18ConflictAtTheServer(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -28,14 +29,14 @@ func TestU18ConflictAtTheServer(t *testing.T) {
 			cfg.First = cfg.First.Next().Next().Next().Next().Next()
 			cfg.Last = cfg.First
 			server := tt.start(t, l.Server, cfg)
-			l.neighbour(t, "10.77.0.55/24")
+			owner := l.neighbour(t, "10.77.0.55/24").HardwareAddr(t, rig.ServerIface).String()
 
 			pod := newSandbox(t)
 			add := l.background("ADD", pod.Call("net1", l.Macvlan(object{"timeout": "100s"})))
 			_, mark := l.Capture.AwaitType(t, 0, rig.Patience, dhcpv4.MessageTypeDecline, nil)
 			lines(server).Await(t, "the DECLINE in the server's log", 0, rig.Patience, contains(tt.declined))
 			l.Engine.Lines.Await(t, "word of the conflict", 0, rig.Patience, func(line string) bool {
-				return contains("in use by another host")(line) && contains(cfg.First.String())(line)
+				return contains("in use by another host")(line) && contains("owner="+owner)(line)
 			})
 			// A client that has declined waits for ten seconds (RFC 2131, 3.1); by then the
 			// server has another address too.

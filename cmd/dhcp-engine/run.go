@@ -132,7 +132,7 @@ func runEngine(ctx context.Context, args []string, std streams) error {
 // gcPercent trades processor time, of which an engine that waits for T1 needs next
 // to none, for memory, of which it should take little on every node. An operator
 // can say otherwise by GOGC.
-const gcPercent = 30
+const gcPercent = 15
 
 func newLog(cfg config, w io.Writer) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: cfg.logLevel}

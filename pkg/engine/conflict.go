@@ -115,7 +115,7 @@ func (s *session) announceAgain(ctx context.Context) error {
 // defend watches over the address of a network that asks for it, until ctx ends.
 // What comes on the channel is how that ended.
 func (s *session) defend(ctx context.Context) <-chan error {
-	if !s.settings.Defend || !s.rec.Setup.Addr.IsValid() {
+	if !s.rec.Setup.Addr.IsValid() {
 		return nil
 	}
 	target, addr := s.rec.Target(), s.rec.Setup.Addr.Addr()

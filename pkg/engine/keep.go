@@ -122,15 +122,18 @@ func (s *session) newIdentity(ctx context.Context) (dhcp4.Event, error) {
 // rest waits in BOUND, without a socket, until the machine has something to do.
 // What is left to do for the interface is done meanwhile.
 func (s *session) rest(ctx context.Context) (dhcp4.Event, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	lostC := s.defend(ctx)
-	defer func() {
-		cancel()
-		if lostC != nil {
-			<-lostC // it holds a socket of the namespace until then
-		}
-	}()
+	var lostC <-chan error
+	if s.settings.Defend {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		lostC = s.defend(ctx)
+		defer func() {
+			cancel()
+			if lostC != nil {
+				<-lostC // it holds a socket of the namespace until then
+			}
+		}()
+	}
 	for {
 		ev, err := s.doze(ctx, &lostC)
 		if ev != nil || err != nil {

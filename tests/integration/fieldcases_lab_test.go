@@ -48,11 +48,10 @@ func (l *lab) neighbour(t testing.TB, addr string) *sandbox {
 	return n
 }
 
-// ends takes the sandbox away as a crash does: no DEL comes. The interface goes
-// first: the kernel takes its time over a namespace, in which it still answers.
+// ends takes the sandbox away as a crash does: no DEL comes. The kernel takes its
+// time over the rest, in which the interface still answers ARP.
 func (s *sandbox) ends(t testing.TB, l *lab) {
 	t.Helper()
-	s.IP(t, "link", "del", "net1")
 	s.Delete(t)
 	l.Engine.Lines.Await(t, "word of the gone interface", 0, rig.Patience, func(line string) bool {
 		return contains("interface is gone")(line) && contains(s.ID)(line)

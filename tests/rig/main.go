@@ -49,7 +49,7 @@ func runMain(m *testing.M) int {
 }
 
 func prepare(folder string) error {
-	for _, program := range []string{"ip", "ping", "dnsmasq", "kea-dhcp4"} {
+	for _, program := range []string{"ip", "ping", "nft", "nsenter", "dnsmasq", "kea-dhcp4", "dhcpd", "dhcrelay"} {
 		if _, err := exec.LookPath(program); err != nil {
 			return fmt.Errorf("%w; `make deps` installs it", err)
 		}

@@ -50,7 +50,7 @@ func write(path string, data []byte, perm fs.FileMode, done func(call string, te
 		return fmt.Errorf("write %s: %w", path, nameless(err))
 	}
 	// The name is in the folder, not in the file: without this the rename itself
-	// may be lost (renameio and others leave it out).
+	// may be lost.
 	if err := syncDir(dir); err != nil {
 		return fmt.Errorf("write %s: make the rename durable: %w", path, err)
 	}

@@ -84,7 +84,8 @@ type Status struct {
 	Pod     Pod    `json:"pod,omitzero"`
 	Network string `json:"network"`
 	Netns   string `json:"netns"`
-	// State is a state of RFC 2131, or "SUPERSEDED".
+	// State is a state of RFC 2131 or "PROBING"; where no client runs any more,
+	// "SUPERSEDED", "ORPHANED" or "RELEASING".
 	State        string     `json:"state"`
 	HardwareAddr string     `json:"mac,omitempty"`
 	ClientID     string     `json:"clientID,omitempty"` // hexadecimal
@@ -110,8 +111,7 @@ type Sweep struct {
 // (see WithCode) keep it on their way to the plugin; all others become code 999.
 type Backend interface {
 	// Prepare is asked before the wrapped plugin runs: is the engine ready, is
-	// the request sound. It ends the pod's older sandbox on the same network and
-	// interface.
+	// the request sound. It changes nothing.
 	Prepare(ctx context.Context, r Request) error
 	// Attach gives the interface its address. It is idempotent. When ctx ends
 	// first, nothing is left of it.

@@ -209,8 +209,8 @@ func fileLease(l dhcp4.Lease) (lease, error) {
 
 func (l lease) lease() dhcp4.Lease {
 	out := dhcp4.Lease{
-		Addr: l.Address, Server: l.Server, Routers: l.Routers,
-		DNS: l.DNS, Domain: l.Domain, Search: l.Search, NTP: l.NTP, MTU: l.MTU,
+		Addr: l.Address, Server: l.Server, Routers: orNil(l.Routers),
+		DNS: orNil(l.DNS), Domain: l.Domain, Search: orNil(l.Search), NTP: orNil(l.NTP), MTU: l.MTU,
 		Lifetime: time.Duration(l.Lifetime), T1: time.Duration(l.T1), T2: time.Duration(l.T2),
 	}
 	for _, r := range l.Routes {
@@ -220,6 +220,14 @@ func (l lease) lease() dhcp4.Lease {
 		out.Start = time.Unix(0, *l.StartBootNanos)
 	}
 	return out
+}
+
+// orNil makes an empty list of a file what it is in a lease that never was in one.
+func orNil[T any](list []T) []T {
+	if len(list) == 0 {
+		return nil
+	}
+	return list
 }
 
 func fileRoutes(in []engine.Route) (out []route) {

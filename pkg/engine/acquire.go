@@ -16,12 +16,12 @@ import (
 // prepare finds out what is to be done for the attachment, and under which
 // identity.
 func (s *session) prepare(ctx context.Context) error {
-	if s.cfg.Workloads != nil {
-		w, err := s.cfg.Workloads.Workload(ctx, s.att)
+	if s.cfg.Cluster != nil {
+		f, err := s.cfg.Cluster.Facts(ctx, s.att)
 		if err != nil {
 			return err
 		}
-		s.rec.Workload = w
+		s.rec.Workload = f.Workload
 	}
 	s.plan = planFor(s.rec.Workload)
 	if sharesMAC(s.link) {

@@ -38,8 +38,11 @@ func (a *audience) since() []string {
 	return told
 }
 
-func (a *audience) Publish(_ context.Context, at Attachment, l dhcp4.Lease) error {
-	a.tell("publish %s %s", at.ContainerID, l.Addr)
+func (a *audience) Reset(context.Context, Attachment, Workload) error { return nil }
+func (a *audience) Forget(Attachment)                                 {}
+
+func (a *audience) Publish(_ context.Context, p Publication) error {
+	a.tell("publish %s %s", p.ContainerID, p.Addr)
 	return a.err
 }
 

@@ -16,8 +16,11 @@ import (
 type Config struct {
 	Links Links
 	Store Store
-	// Workloads tells what a pod is; nil: everything is a container.
-	Workloads Workloads
+	// Cluster tells of pods and networks; nil: everything is a container, on the
+	// network that the caller describes.
+	Cluster Cluster
+	// Devices borrows virtual functions; nil: those on vfio-pci are refused.
+	Devices Devices
 	// Publisher and Reporter make leases and what happens to them known; nil:
 	// nobody is told.
 	Publisher Publisher

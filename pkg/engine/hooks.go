@@ -2,18 +2,57 @@ package engine
 
 import (
 	"context"
+	"errors"
+	"net"
+	"net/netip"
 
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/dhcp4"
+	"github.com/dhcp-meta/dhcp-meta/pkg/engine/network"
 )
 
 // Publisher makes leases known outside the node. It is called by whoever runs
-// the session, one call at a time for an attachment.
+// the session, one call at a time for an attachment; calls for several
+// attachments come side by side.
+//
+// It is level-driven: what Publish was told last is kept, also when the call
+// failed, and put back when somebody else changes it, until Withdraw or Forget.
 type Publisher interface {
-	// Publish says that the attachment has l, which is on its interface: its
-	// first lease, or one in which something has changed. It may be repeated.
-	Publish(ctx context.Context, a Attachment, l dhcp4.Lease) error
-	// Withdraw says that the attachment has no lease any longer.
+	// Reset is called before the wrapped plugin runs: an address that an earlier
+	// sandbox of the pod left published must not be read by that plugin. Where
+	// nothing of the kind is published it writes nothing.
+	Reset(ctx context.Context, a Attachment, w Workload) error
+	// Publish says that the attachment has a lease: its first one, one in which
+	// something has changed, or one from before a restart. It may be repeated. It
+	// tries until ctx ends; ErrSuperseded says that there is nothing to try for:
+	// the pod is gone, or has a newer sandbox.
+	Publish(ctx context.Context, p Publication) error
+	// Withdraw says that the attachment has no lease any longer; its interface
+	// keeps what it is known by without one.
 	Withdraw(ctx context.Context, a Attachment) error
+	// Forget says that the attachment is nobody's business any longer. Nothing is
+	// written.
+	Forget(a Attachment)
+}
+
+// ErrSuperseded is returned by Publish for an attachment whose pod is gone or has
+// a newer sandbox.
+var ErrSuperseded = errors.New("the pod is gone or has a newer sandbox")
+
+// Publication is what is known of a lease outside the node.
+type Publication struct {
+	Attachment
+	Workload Workload
+	// HardwareAddr is the MAC that the lease was got with.
+	HardwareAddr net.HardwareAddr
+	// Addr is the leased address with the mask of option 1.
+	Addr netip.Prefix
+	// Gateways are the routers on the link of Addr.
+	Gateways []netip.Addr
+	// OVN says that OVN-Kubernetes plugs the interface.
+	OVN bool
+	// PortSecurity is how far the port of the interface is pinned to Addr; never
+	// network.PortSecurityAuto.
+	PortSecurity network.PortSecurity
 }
 
 // Reporter is told what people should know of an attachment. A call must not
@@ -33,6 +72,10 @@ type EventReason string
 
 // The reasons of events.
 const (
+	AddressLeased EventReason = "AddressLeased"   // the pod has its address
+	AddressFound  EventReason = "AddressReported" // a server would give a VM this address
+	NoServer      EventReason = "NoDHCPServer"    // nobody answered in time
+	LateLease     EventReason = "LateLease"       // a pod that was started without us has its lease now
 	LeaseChanged  EventReason = "LeaseChanged"    // the server changed something in a lease
 	LeaseLost     EventReason = "LeaseLost"       // NAK or expiry
 	ConflictFound EventReason = "AddressConflict" // somebody else uses the address
@@ -52,10 +95,19 @@ func (s *session) report(reason EventReason, message string) {
 func (s *session) publish(ctx context.Context, l dhcp4.Lease) {
 	if p := s.cfg.Publisher; p != nil {
 		s.published = true
-		if err := p.Publish(ctx, s.att, l); err != nil {
+		if err := p.Publish(ctx, s.publication(l)); err != nil {
 			s.trouble("lease is not published", err)
 		}
 	}
+}
+
+// publication is what is published of a lease of the session.
+func (s *session) publication(l dhcp4.Lease) Publication {
+	p := Publication{Attachment: s.att, Workload: s.rec.Workload, HardwareAddr: s.rec.HardwareAddr, Addr: l.Addr}
+	if gw := gatewayOf(l); gw.IsValid() {
+		p.Gateways = []netip.Addr{gw}
+	}
+	return p
 }
 
 // withdraw tells the publisher that the lease is gone, if it was told of one.

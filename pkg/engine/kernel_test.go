@@ -241,3 +241,7 @@ func describe(s dhcp4.Send) string {
 	}
 	return fmt.Sprintf("%s to %s", s.Msg.MessageType(), to)
 }
+
+func (l links) Strip(context.Context, Target, []netip.Prefix) ([]netip.Prefix, error) {
+	return nil, nil
+}

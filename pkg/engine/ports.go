@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/dhcp-meta/dhcp-meta/pkg/engine/api"
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/dhcp4"
 )
 
@@ -42,6 +43,10 @@ type Links interface {
 	// Clear takes away what Configure put there. What is gone already is no
 	// error; neither is ErrGone.
 	Clear(ctx context.Context, t Target, have Setup) error
+	// Strip takes addresses off the interface that somebody else put there, with
+	// their routes, and returns those that it took; without a list all IPv4
+	// addresses. What is not there is no error.
+	Strip(ctx context.Context, t Target, addrs []netip.Prefix) ([]netip.Prefix, error)
 	// Verify tells what of want is missing from the interface, in words; nil
 	// when all is there.
 	Verify(ctx context.Context, t Target, want Setup) error
@@ -85,11 +90,6 @@ type Port interface {
 	Close() error
 }
 
-// Workloads tells what runs behind an attachment.
-type Workloads interface {
-	Workload(ctx context.Context, a Attachment) (Workload, error)
-}
-
 // Store keeps the records. Safe for concurrent use; calls for one attachment
 // come one after another.
 type Store interface {
@@ -108,6 +108,12 @@ type Store interface {
 	Ended() ([]AttachmentID, error)
 	ForgetEnded(AttachmentID) error
 	WatchEnded(ctx context.Context, ended func(AttachmentID)) error
+	// Passed returns the attachments that the plugin let pass because no engine told
+	// it whether their network is ours, by the notes that it left; ForgetPassed
+	// drops one, WatchPassed tells of new ones until ctx ends, which is no error.
+	Passed() ([]api.Request, error)
+	ForgetPassed(AttachmentID) error
+	WatchPassed(ctx context.Context, passed func(AttachmentID)) error
 	// Check tells whether a Put would work now.
 	Check() error
 }

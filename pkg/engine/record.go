@@ -22,6 +22,15 @@ type Attachment struct {
 	// Network is the name of the network configuration.
 	Network string
 	Pod     Pod
+	// NAD is the NetworkAttachmentDefinition of the network, "<namespace>/<name>";
+	// empty where neither the caller nor the cluster knows one.
+	NAD string
+	// Wrapped is the type of the plugin that made the interface; empty where the
+	// caller did not say.
+	Wrapped string
+	// DeviceID is the PCI address of the device behind the interface; empty where
+	// there is none.
+	DeviceID string
 	// Netns is where the interface lives.
 	Netns Netns
 	// DHCP is the network's dhcp object as the caller sent it; package network
@@ -75,7 +84,10 @@ const (
 // any moment, and to take away just what was added.
 type Record struct {
 	Attachment
-	Phase Phase
+	// Effective is the dhcp object in effect: the attachment's with what NAD and pod
+	// add; nil where they add nothing.
+	Effective json.RawMessage
+	Phase     Phase
 	// BootID is the boot in which the record was written; times of leases and
 	// the netns cookie mean nothing in another one.
 	BootID string

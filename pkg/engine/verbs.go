@@ -19,6 +19,16 @@ var _ api.Backend = (*Engine)(nil)
 // errDetached ends an ADD whose DEL came while it ran.
 var errDetached = errors.New("canceled: DEL came while ADD was running")
 
+// Marked tells whether the network of r is one of ours by its definition's
+// annotation.
+func (e *Engine) Marked(ctx context.Context, r api.Request) (bool, error) {
+	if e.cfg.Cluster == nil || r.NAD == "" {
+		return false, nil
+	}
+	marked, err := e.cfg.Cluster.Marked(ctx, r.NAD)
+	return marked, api.WithCode(api.CodeTryAgain, err)
+}
+
 // Prepare tells whether Attach has a chance, before the wrapped plugin does
 // anything: engine and store are ready, the settings and the namespace are sound.
 func (e *Engine) Prepare(ctx context.Context, r api.Request) error {
@@ -81,7 +91,8 @@ func (e *Engine) attach(ctx context.Context, r api.Request, start time.Time) (ap
 		return api.Lease{}, api.WithCode(codeOfLook(ctx), err)
 	}
 	rec := Record{BootID: e.cfg.BootID, Attachment: Attachment{
-		AttachmentID: r.AttachmentID, Network: r.Network, Pod: r.Pod, Netns: link.Netns, DHCP: r.DHCP}}
+		AttachmentID: r.AttachmentID, Network: r.Network, Pod: r.Pod, NAD: r.NAD, Wrapped: r.Wrapped, DeviceID: r.DeviceID,
+		Netns: link.Netns, DHCP: r.DHCP}}
 
 	// A note of a DEL is about what was there before this ADD.
 	if err := e.cfg.Store.ForgetEnded(r.AttachmentID); err != nil {

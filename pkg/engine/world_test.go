@@ -135,7 +135,7 @@ func (w *world) since() []string {
 // start starts an engine; stop ends it and leaves the world as it is.
 func (w *world) start() (e *Engine, stop func()) {
 	cfg := Config{
-		Links: links{w}, Store: disk{w}, Workloads: workloads{w}, Now: time.Now, BootID: w.bootID,
+		Links: links{w}, Store: disk{w}, Cluster: workloads{w}, Now: time.Now, BootID: w.bootID,
 		Protected: w.protected, ExchangesPerNetwork: 16, StartupSpread: 10 * time.Second,
 		Rand:    func() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) },
 		Log:     slog.New(slog.NewTextHandler(w.t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
@@ -172,7 +172,12 @@ func request(container, path string) api.Request {
 
 type workloads struct{ *world }
 
-func (w workloads) Workload(context.Context, Attachment) (Workload, error) { return w.workload, nil }
+func (w workloads) Facts(_ context.Context, a Attachment) (Facts, error) {
+	return Facts{Workload: w.workload, DHCP: a.DHCP}, nil
+}
+func (w workloads) Marked(context.Context, string) (bool, error) { return false, nil }
+func (w workloads) Gone(context.Context, Pod) (bool, error)      { return false, nil }
+func (w workloads) Watch(ctx context.Context, _ func(Pod)) error { <-ctx.Done(); return nil }
 
 // disk is a Store in memory.
 type disk struct{ *world }
@@ -221,6 +226,10 @@ func (d disk) Delete(id AttachmentID) error {
 }
 
 func (d disk) Check() error { return nil }
+
+func (d disk) Passed() ([]api.Request, error)                              { return nil, nil }
+func (d disk) ForgetPassed(AttachmentID) error                             { return nil }
+func (d disk) WatchPassed(ctx context.Context, _ func(AttachmentID)) error { <-ctx.Done(); return nil }
 
 func (d disk) ForgetEnded(id AttachmentID) error {
 	d.mu.Lock()

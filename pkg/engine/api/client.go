@@ -33,6 +33,14 @@ type Client struct {
 	Socket string
 }
 
+// Marked asks whether the network of the request is one of ours by the mark of its
+// NetworkAttachmentDefinition.
+func (c Client) Marked(ctx context.Context, r Request) (bool, error) {
+	var m Mark
+	err := c.call(ctx, "POST", attachmentPath(r.AttachmentID)+"/marked", r, &m)
+	return m.Marked, err
+}
+
 // Prepare asks whether the request can be served, before the interface exists.
 func (c Client) Prepare(ctx context.Context, r Request) error {
 	return c.call(ctx, "POST", attachmentPath(r.AttachmentID)+"/prepare", r, nil)

@@ -43,9 +43,26 @@ type Request struct {
 	Pod     Pod    `json:"pod,omitzero"`
 	// DHCP is the network's dhcp object as it was written; empty: all defaults.
 	DHCP json.RawMessage `json:"dhcp,omitempty"`
+	// NAD is the NetworkAttachmentDefinition that the configuration names,
+	// "<namespace>/<name>"; empty where it names none.
+	NAD string `json:"nad,omitempty"`
+	// Wrapped is the type of the wrapped plugin; empty behind another one in a list.
+	Wrapped string `json:"wrapped,omitempty"`
+	// DeviceID is the PCI address of the device that the runtime has chosen; empty
+	// where it has chosen none.
+	DeviceID string `json:"deviceID,omitempty"`
+	// HardwareAddr and Addresses are what the wrapped plugin's result says of the
+	// interface: its MAC, and its addresses with their masks. Empty before it ran.
+	HardwareAddr string   `json:"mac,omitempty"`
+	Addresses    []string `json:"addresses,omitempty"`
 	// Timeout is the time that Attach may take, in nanoseconds. The engine gives
 	// up a little earlier, so that its own error arrives.
 	Timeout time.Duration `json:"timeout,omitempty"`
+}
+
+// Mark is the answer to the question whether a network is one of ours.
+type Mark struct {
+	Marked bool `json:"marked"`
 }
 
 // Lease is the answer to Attach: what the CNI result says of the lease.
@@ -61,6 +78,9 @@ type Lease struct {
 	DNS    DNS     `json:"dnsConfig,omitzero"`
 	// MTU is the link's MTU where the lease lowered it; 0 otherwise.
 	MTU int `json:"mtu,omitempty"`
+	// Stripped are those of the request's Addresses that are not on the interface
+	// any longer, since the wrapped plugin had them from an earlier lease.
+	Stripped []string `json:"stripped,omitempty"`
 }
 
 // Route is an installed route; an empty Gateway means that Dst is on the link.
@@ -110,6 +130,9 @@ type Sweep struct {
 // Backend is what the server serves: the engine. Errors that carry a CNI code
 // (see WithCode) keep it on their way to the plugin; all others become code 999.
 type Backend interface {
+	// Marked tells whether the NetworkAttachmentDefinition that r names is one of
+	// ours. It changes nothing. Without a cluster none is.
+	Marked(ctx context.Context, r Request) (bool, error)
 	// Prepare is asked before the wrapped plugin runs: is the engine ready, is
 	// the request sound. It changes nothing.
 	Prepare(ctx context.Context, r Request) error

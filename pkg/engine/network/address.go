@@ -15,16 +15,9 @@ const widest = 8
 func (d *decoder) servers(path string, raw json.RawMessage, into *[]netip.Addr) {
 	var servers []netip.Addr
 	d.array(path, raw, func(path string, raw json.RawMessage) {
-		s, ok := d.string(path, raw)
-		if !ok {
-			return
-		}
-		a, err := netip.ParseAddr(s)
+		a, ok := d.host(path, raw, "a server")
 		switch {
-		case err != nil || !a.Is4():
-			d.problem(path, "%q is no IPv4 address", s)
-		case a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() || a.As4()[0] >= 240:
-			d.problem(path, "%s cannot be the address of a server", a)
+		case !ok:
 		case slices.Contains(servers, a):
 			d.problem(path, "%s is there twice", a)
 		default:
@@ -32,6 +25,31 @@ func (d *decoder) servers(path string, raw json.RawMessage, into *[]netip.Addr) 
 		}
 	})
 	*into = servers
+}
+
+// host decodes the IPv4 address of a host; whose is for messages.
+func (d *decoder) host(path string, raw json.RawMessage, whose string) (netip.Addr, bool) {
+	s, ok := d.string(path, raw)
+	if !ok {
+		return netip.Addr{}, false
+	}
+	a, err := netip.ParseAddr(s)
+	switch {
+	case err != nil || !a.Is4():
+		d.problem(path, "%q is no IPv4 address", s)
+	case a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() || a.As4()[0] >= 240:
+		d.problem(path, "%s cannot be the address of %s", a, whose)
+	default:
+		return a, true
+	}
+	return netip.Addr{}, false
+}
+
+// address decodes the address to ask for.
+func (d *decoder) address(path string, raw json.RawMessage, into *netip.Addr) {
+	if a, ok := d.host(path, raw, "a client"); ok {
+		*into = a
+	}
 }
 
 func (d *decoder) routes(path string, raw json.RawMessage, into *Routes) {

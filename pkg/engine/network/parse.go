@@ -54,11 +54,14 @@ func Parse(raw json.RawMessage) (Settings, error) {
 // docs/configuration.md has all of them.
 func (d *decoder) keys(s *Settings) map[string]field {
 	return map[string]field{
-		"socket":       func(path string, v json.RawMessage) { d.socket(path, v, &s.Socket) },
-		"stateDir":     func(path string, v json.RawMessage) { d.absPath(path, v, &s.StateDir) },
-		"timeout":      func(path string, v json.RawMessage) { d.timeout(path, v, &s.Timeout) },
-		"mac":          func(path string, v json.RawMessage) { d.choice(path, v, "keep", "derive", &s.DeriveMAC) },
-		"clientID":     func(path string, v json.RawMessage) { d.clientID(path, v, &s.ClientID) },
+		"socket":   func(path string, v json.RawMessage) { d.socket(path, v, &s.Socket) },
+		"stateDir": func(path string, v json.RawMessage) { d.absPath(path, v, &s.StateDir) },
+		"timeout":  func(path string, v json.RawMessage) { d.timeout(path, v, &s.Timeout) },
+		"mac":      func(path string, v json.RawMessage) { d.choice(path, v, "keep", "derive", &s.DeriveMAC) },
+		"clientID": func(path string, v json.RawMessage) {
+			s.ClientIDSet = true
+			d.clientID(path, v, &s.ClientID)
+		},
 		"hostname":     func(path string, v json.RawMessage) { d.hostname(path, v, &s.Hostname) },
 		"vendorClass":  func(path string, v json.RawMessage) { d.vendorClass(path, v, &s.VendorClass) },
 		"request":      func(path string, v json.RawMessage) { d.request(path, v, &s.Request) },
@@ -77,6 +80,14 @@ func (d *decoder) keys(s *Settings) map[string]field {
 		"onChange": func(path string, v json.RawMessage) {
 			word(d, path, v, &s.OnChange, OnChangeApply, OnChangeKeep)
 		},
+		"address": func(path string, v json.RawMessage) { d.address(path, v, &s.Address) },
+		"portSecurity": func(path string, v json.RawMessage) {
+			word(d, path, v, &s.PortSecurity, PortSecurityAuto, PortSecurityAddress, PortSecurityMAC)
+		},
+		"publish": func(path string, v json.RawMessage) {
+			word(d, path, v, &s.Publish, PublishAuto, PublishRequire, PublishEventual)
+		},
+		"vfioContainers": func(path string, v json.RawMessage) { d.choice(path, v, "refuse", "discover", &s.DiscoverVFIO) },
 	}
 }
 

@@ -62,6 +62,36 @@ const (
 	OnChangeKeep OnChange = "keep-and-report"
 )
 
+// PortSecurity is how far the port of an interface is pinned to the leased
+// address, where the network plugin has such a thing.
+type PortSecurity string
+
+// The ways of port security.
+const (
+	// PortSecurityAuto pins a container's IPv4 to its address and leaves its IPv6
+	// alone, and leaves a VM's port to its MAC.
+	PortSecurityAuto PortSecurity = "auto"
+	// PortSecurityAddress pins the port to MAC and address, IPv6 included.
+	PortSecurityAddress PortSecurity = "address"
+	// PortSecurityMAC pins the port to the MAC only.
+	PortSecurityMAC PortSecurity = "mac"
+)
+
+// Publish is what an ADD does while its address cannot be written into the pod's
+// annotation.
+type Publish string
+
+// The ways to publish.
+const (
+	// PublishAuto is PublishRequire where OVN-Kubernetes plugs the interface, and
+	// PublishEventual elsewhere.
+	PublishAuto Publish = "auto"
+	// PublishRequire fails the ADD.
+	PublishRequire Publish = "require"
+	// PublishEventual goes on, and writes it when it can be written.
+	PublishEventual Publish = "eventual"
+)
+
 // The range of timeout. CNI runtimes end a plugin after 120 s, and the plugin
 // itself after 110 s, to have time to undo.
 const (
@@ -111,6 +141,17 @@ type Settings struct {
 	Defend bool
 	// OnChange is never empty after Parse.
 	OnChange OnChange
+	// ClientIDSet says that the network names a policy for option 61 itself, so
+	// that the default of the workload does not count.
+	ClientIDSet bool
+	// Address is asked for first (option 50); the zero Addr: none.
+	Address netip.Addr
+	// PortSecurity and Publish are never empty after Parse.
+	PortSecurity PortSecurity
+	Publish      Publish
+	// DiscoverVFIO serves a container whose device is on vfio-pci as it serves a VM
+	// (vfioContainers: discover); otherwise it is refused.
+	DiscoverVFIO bool
 }
 
 // Routes are prefixes of IPv4 without host bits. Neither has a say in whether a
@@ -147,5 +188,7 @@ func defaults() Settings {
 
 		ConflictDetection: ConflictDetectionFast,
 		OnChange:          OnChangeApply,
+		PortSecurity:      PortSecurityAuto,
+		Publish:           PublishAuto,
 	}
 }

@@ -18,8 +18,12 @@ import (
 
 // version is that of the file format. It goes up with every change, also with a
 // new field: an engine that went back to an older release would lose the field
-// with its next Put, and not know what it lost.
-const version = 1
+// with its next Put, and not know what it lost. Older versions from oldest on are
+// read: what they lack is empty in them.
+const (
+	version = 2
+	oldest  = 1
+)
 
 // errNewer says that a record is of a later release: not corrupt, and of use again
 // when that release is back.
@@ -28,16 +32,19 @@ var errNewer = errors.New("record of a newer release")
 // file is a record as it is on disk: a type of its own, so that a change of the
 // engine's types cannot change the format by accident.
 type file struct {
-	Version    int             `json:"version"`
-	Attachment attachment      `json:"attachment"`
-	Phase      string          `json:"phase"`
-	BootID     string          `json:"bootID"`
-	Workload   workload        `json:"workload"`
-	MAC        mac             `json:"mac"`
-	ClientID   hexBytes        `json:"clientID"`
-	Lease      lease           `json:"lease,omitzero"`
-	Setup      setup           `json:"setup,omitzero"`
-	ForPeople  json.RawMessage `json:"forPeople,omitempty"` // a forPeople; never read back
+	Version    int        `json:"version"`
+	Attachment attachment `json:"attachment"`
+	// Effective is the dhcp object with what the cluster adds, where it adds
+	// something.
+	Effective json.RawMessage `json:"effectiveDHCP,omitempty"`
+	Phase     string          `json:"phase"`
+	BootID    string          `json:"bootID"`
+	Workload  workload        `json:"workload"`
+	MAC       mac             `json:"mac"`
+	ClientID  hexBytes        `json:"clientID"`
+	Lease     lease           `json:"lease,omitzero"`
+	Setup     setup           `json:"setup,omitzero"`
+	ForPeople json.RawMessage `json:"forPeople,omitempty"` // a forPeople; never read back
 }
 
 type attachment struct {
@@ -45,6 +52,9 @@ type attachment struct {
 	IfName      string          `json:"ifName"`
 	Network     string          `json:"network"`
 	Pod         pod             `json:"pod,omitzero"`
+	NAD         string          `json:"nad,omitempty"`
+	Wrapped     string          `json:"wrapped,omitempty"`
+	DeviceID    string          `json:"deviceID,omitempty"`
 	Netns       netns           `json:"netns"`
 	DHCP        json.RawMessage `json:"dhcp,omitempty"`
 }
@@ -120,11 +130,12 @@ func encode(r engine.Record, now time.Time, wall func(time.Time) time.Time) ([]b
 		Version: version,
 		Attachment: attachment{
 			ContainerID: r.ContainerID, IfName: r.IfName, Network: r.Network,
-			Pod:   pod(r.Pod),
+			Pod: pod(r.Pod), NAD: r.NAD, Wrapped: r.Wrapped, DeviceID: r.DeviceID,
 			Netns: netns(r.Netns),
 			DHCP:  r.DHCP,
 		},
-		Phase: string(r.Phase), BootID: r.BootID, Workload: w,
+		Effective: r.Effective,
+		Phase:     string(r.Phase), BootID: r.BootID, Workload: w,
 		MAC: mac(r.HardwareAddr), ClientID: r.ClientID,
 		Lease:     l,
 		Setup:     setup{Address: r.Setup.Addr, Routes: fileRoutes(r.Setup.Routes), MTU: r.Setup.MTU, PriorMTU: r.Setup.PriorMTU},
@@ -150,7 +161,7 @@ func decode(data []byte) (engine.Record, error) {
 	if probe.Version > version {
 		return engine.Record{}, fmt.Errorf("version is %d, this release knows %d: %w", probe.Version, version, errNewer)
 	}
-	if probe.Version != version {
+	if probe.Version < oldest {
 		return engine.Record{}, fmt.Errorf("version is %d, this release knows %d", probe.Version, version)
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
@@ -178,8 +189,9 @@ func decode(data []byte) (engine.Record, error) {
 			AttachmentID: engine.AttachmentID{ContainerID: f.Attachment.ContainerID, IfName: f.Attachment.IfName},
 			Network:      f.Attachment.Network,
 			Pod:          engine.Pod(f.Attachment.Pod),
-			Netns:        engine.Netns(f.Attachment.Netns),
-			DHCP:         dhcp,
+			NAD:          f.Attachment.NAD, Wrapped: f.Attachment.Wrapped, DeviceID: f.Attachment.DeviceID,
+			Netns: engine.Netns(f.Attachment.Netns),
+			DHCP:  dhcp,
 		},
 		Phase: engine.Phase(f.Phase), BootID: f.BootID, Workload: engine.Workload(f.Workload),
 		HardwareAddr: net.HardwareAddr(f.MAC), ClientID: f.ClientID,

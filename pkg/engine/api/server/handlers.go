@@ -25,6 +25,15 @@ func (s *Server) prepareAttachment(r *http.Request, body []byte) (any, error) {
 	return nil, s.backend.Prepare(r.Context(), req)
 }
 
+func (s *Server) marked(r *http.Request, body []byte) (any, error) {
+	req, err := attachmentRequest(r, body)
+	if err != nil {
+		return nil, err
+	}
+	marked, err := s.backend.Marked(r.Context(), req)
+	return api.Mark{Marked: marked}, err
+}
+
 func (s *Server) attach(r *http.Request, body []byte) (any, error) {
 	req, err := attachmentRequest(r, body)
 	if err != nil {

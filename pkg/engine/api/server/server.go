@@ -58,6 +58,7 @@ func New(b api.Backend, log *slog.Logger) *Server {
 	s := &Server{backend: b, log: log, mux: http.NewServeMux(), detach: detachLimit, shutdown: shutdownLimit}
 	for pattern, h := range map[string]handler{
 		"POST /v1/attachments/{container}/{ifname}/prepare": s.prepareAttachment,
+		"POST /v1/attachments/{container}/{ifname}/marked":  s.marked,
 		"PUT /v1/attachments/{container}/{ifname}":          s.attach,
 		"POST /v1/attachments/{container}/{ifname}/check":   s.check,
 		"DELETE /v1/attachments/{container}/{ifname}":       s.detachAttachment,

@@ -34,6 +34,7 @@ type fake struct {
 	release func(context.Context, api.AttachmentID) error
 	probe   func(context.Context, api.ProbeRequest) (api.ProbeReport, error)
 	ready   func() error
+	mark    func(context.Context, api.Request) (bool, error)
 }
 
 var _ api.Backend = fake{}
@@ -52,6 +53,9 @@ func (f fake) Probe(ctx context.Context, r api.ProbeRequest) (api.ProbeReport, e
 	return f.probe(ctx, r)
 }
 func (f fake) Ready() error { return f.ready() }
+func (f fake) Marked(ctx context.Context, r api.Request) (bool, error) {
+	return f.mark(ctx, r)
+}
 
 // logBuffer holds what was logged; safe for concurrent use.
 type logBuffer struct {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -31,6 +30,9 @@ type config struct {
 	startupSpread time.Duration
 	logLevel      slog.Level
 	logFormat     string // "text" or "json"
+	kubernetes    kubernetes
+	northbound    northbound
+	vfio          vfio
 }
 
 // maxSocket is the longest path that fits into a struct sockaddr_un.
@@ -45,15 +47,13 @@ const (
 // noNetworks is the value of --protected-network for none.
 const noNetworks = "none"
 
-var errKubernetes = errors.New("this build works without Kubernetes only: say --no-kubernetes")
-
 // raw is a config as it was written.
 type raw struct {
 	stateDir, socket, metricsAddress *string
 	netnsRoots, protected            *[]string
 	exchanges, spread                *string
 	logLevel, logFormat              *string
-	noKubernetes                     *string
+	cluster                          rawCluster
 }
 
 func declare(getenv func(string) string) (*input, raw) {
@@ -66,11 +66,11 @@ func declare(getenv func(string) string) (*input, raw) {
 			"`folder` below which network namespaces may lie; repeatable, in the variable separated by colons"),
 		protected: in.list("protected-network", []string{noNetworks},
 			"`prefix` of pods, services or nodes that no route of a lease may reach; repeatable, in the variable separated by colons"),
-		exchanges:    in.text("exchanges-per-network", "16", "`number` of exchanges at once on a network, 1 to 1000"),
-		spread:       in.text("startup-spread", "10s", "`duration` over which what is due at the start is spread, 0 to 10m"),
-		logLevel:     in.text("log-level", "info", "`level`: debug, info, warn or error"),
-		logFormat:    in.text("log-format", "text", "`format`: text or json"),
-		noKubernetes: in.boolean("no-kubernetes", "do without the Kubernetes API; required in this release"),
+		exchanges: in.text("exchanges-per-network", "16", "`number` of exchanges at once on a network, 1 to 1000"),
+		spread:    in.text("startup-spread", "10s", "`duration` over which what is due at the start is spread, 0 to 10m"),
+		logLevel:  in.text("log-level", "info", "`level`: debug, info, warn or error"),
+		logFormat: in.text("log-format", "text", "`format`: text or json"),
+		cluster:   declareCluster(in),
 	}
 }
 
@@ -107,11 +107,7 @@ func parseConfig(args []string, getenv func(string) string) (config, error) {
 	if cfg.logFormat != "text" && cfg.logFormat != "json" {
 		in.check("log-format", fmt.Errorf("%q is neither text nor json", cfg.logFormat))
 	}
-	if on, err := strconv.ParseBool(*r.noKubernetes); err != nil {
-		in.check("no-kubernetes", fmt.Errorf("%q is neither true nor false", *r.noKubernetes))
-	} else if !on {
-		in.problems = append(in.problems, errKubernetes)
-	}
+	cfg.kubernetes, cfg.northbound, cfg.vfio = in.cluster(r.cluster)
 	if err := in.err(); err != nil {
 		return config{}, err
 	}

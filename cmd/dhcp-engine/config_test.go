@@ -23,7 +23,7 @@ func TestParseConfig(t *testing.T) {
 			stateDir: "/var/lib/dhcp-meta", socket: "/run/dhcp-meta/engine.sock",
 			netnsRoots:          []string{"/run/netns", "/var/run/netns", "/proc"},
 			exchangesPerNetwork: 16, startupSpread: 10 * time.Second,
-			logLevel: slog.LevelInfo, logFormat: "text",
+			logLevel: slog.LevelInfo, logFormat: "text", vfio: vfio{window: 20 * time.Second},
 		}
 		if f != nil {
 			f(&c)
@@ -35,8 +35,17 @@ func TestParseConfig(t *testing.T) {
 			stateDir: "/state", socket: "/s", metricsAddress: "127.0.0.1:9100",
 			netnsRoots: []string{"/a", "/b"}, logLevel: slog.LevelDebug, logFormat: "json",
 			protected:           []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("10.96.0.0/12")},
-			exchangesPerNetwork: 1000, startupSpread: 10 * time.Minute,
+			exchangesPerNetwork: 1000, startupSpread: 10 * time.Minute, vfio: vfio{window: 20 * time.Second},
 		}
+	}
+	inCluster := func(f func(*config)) config {
+		return defaults(func(c *config) {
+			c.kubernetes = kubernetes{on: true, node: "n1"}
+			c.northbound.address = "auto"
+			if f != nil {
+				f(c)
+			}
+		})
 	}
 	for _, tt := range []struct {
 		name string
@@ -60,6 +69,19 @@ func TestParseConfig(t *testing.T) {
 		{"OK an empty variable is none", []string{"--no-kubernetes"}, map[string]string{"DHCP_ENGINE_SOCKET": "", "DHCP_ENGINE_NETNS_ROOT": ""}, defaults(nil)},
 		{"OK metrics off, any address, any port", []string{"--no-kubernetes", "--metrics-address=:0"}, map[string]string{"DHCP_ENGINE_METRICS_ADDRESS": "off"},
 			defaults(func(c *config) { c.metricsAddress = ":0" })},
+		{"OK in a pod", []string{"--node-name=n1"}, nil, inCluster(nil)},
+		{"OK in a pod, by the variable, no OVN", []string{"--ovn-nb=off"}, map[string]string{"DHCP_ENGINE_NODE_NAME": "n1"}, inCluster(func(c *config) {
+			c.northbound = northbound{}
+		})},
+		{"OK a cluster from outside", []string{"--node-name=n1", "--kubeconfig=/k", "--ovn-nb=ssl:10.0.0.1:6641,ssl:[fd00::1]:6641",
+			"--ovn-nb-ca=/ca", "--ovn-nb-cert=/cert", "--ovn-nb-key=/key"}, nil, inCluster(func(c *config) {
+			c.kubernetes.kubeconfig = "/k"
+			c.northbound = northbound{"ssl:10.0.0.1:6641,ssl:[fd00::1]:6641", "/ca", "/cert", "/key"}
+		})},
+		{"OK devices", []string{"--no-kubernetes", "--vfio-window=5s", "--vfio-allow=8086:154C,15b3:101e,8086:154c"}, map[string]string{"DHCP_ENGINE_VFIO_DENY": "8086:10ca"},
+			defaults(func(c *config) {
+				c.vfio = vfio{window: 5 * time.Second, allow: []string{"8086:154c", "15b3:101e"}, deny: []string{"8086:10ca"}}
+			})},
 		{"OK one exchange at once, no spread", []string{"--no-kubernetes", "--exchanges-per-network=1", "--startup-spread=0"}, nil,
 			defaults(func(c *config) { c.exchangesPerNetwork, c.startupSpread = 1, 0 })},
 		{"OK no protected networks, whatever the variable says", []string{"--no-kubernetes", "--protected-network=none"},
@@ -74,7 +96,7 @@ func TestParseConfig(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(config{}), cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
+			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(config{}, kubernetes{}, northbound{}, vfio{}), cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
 				t.Errorf("config (-want +got):\n%s", diff)
 			}
 		})
@@ -88,8 +110,29 @@ func TestParseConfigBad(t *testing.T) {
 		env  map[string]string
 		want string
 	}{
-		{"bad no mode", nil, nil, "run: this build works without Kubernetes only: say --no-kubernetes"},
-		{"bad mode switched off", []string{"--no-kubernetes=false"}, nil, "run: this build works without Kubernetes only: say --no-kubernetes"},
+		{"bad no node", nil, nil, "run: --node-name: is missing: which pods are this node's? (or say --no-kubernetes)"},
+		{"bad mode switched off", []string{"--no-kubernetes=false"}, nil, "run: --node-name: is missing: which pods are this node's? (or say --no-kubernetes)"},
+		{"bad cluster that is not wanted", []string{"--no-kubernetes", "--kubeconfig=/k", "--ovn-nb=unix:/s"}, nil, strings.Join([]string{
+			"run: 2 problems:",
+			"--kubeconfig: has no use with --no-kubernetes",
+			"--ovn-nb: has no use with --no-kubernetes",
+		}, "\n")},
+		{"bad kubeconfig", []string{"--node-name=n1", "--kubeconfig=k"}, nil, `run: --kubeconfig: "k" is no absolute path`},
+		{"bad databases", []string{"--node-name=n1", "--ovn-nb=10.0.0.1:6641,unix:s,tcp:10.0.0.1", "--ovn-nb-ca=ca"}, nil, strings.Join([]string{
+			"run: 4 problems:",
+			`--ovn-nb-ca: "ca" is no absolute path`,
+			`--ovn-nb: "10.0.0.1:6641" is none of auto, off, unix:PATH, tcp:HOST:PORT, ssl:HOST:PORT`,
+			`--ovn-nb: "unix:s": unix: needs an absolute path`,
+			`--ovn-nb: "tcp:10.0.0.1": tcp: needs host:port`,
+		}, "\n")},
+		{"bad database without certificates", []string{"--node-name=n1", "--ovn-nb=ssl:10.0.0.1:6641", "--ovn-nb-ca=/ca"}, nil,
+			"run: --ovn-nb: ssl: needs --ovn-nb-ca, --ovn-nb-cert and --ovn-nb-key"},
+		{"bad window", []string{"--no-kubernetes", "--vfio-window=2m"}, nil, `run: --vfio-window: "2m" is no duration from 5s to 1m0s`},
+		{"bad devices", []string{"--no-kubernetes", "--vfio-allow=8086", "--vfio-deny="}, nil, strings.Join([]string{
+			"run: 2 problems:",
+			`--vfio-allow: "8086" is no vendor:device of four hexadecimal digits each, such as 8086:154c`,
+			`--vfio-deny: "" is no vendor:device of four hexadecimal digits each, such as 8086:154c`,
+		}, "\n")},
 		{"bad unknown flag", []string{"--no-kubernetes", "--colour"}, nil, "run: flag provided but not defined: -colour (dhcp-engine run -h lists the flags)"},
 		{"bad argument", []string{"--no-kubernetes", "now"}, nil, `run: unexpected argument "now"`},
 		{"bad socket too long", []string{"--no-kubernetes", "--socket=/" + strings.Repeat("x", 107)}, nil,
@@ -123,7 +166,7 @@ func TestParseConfigBad(t *testing.T) {
 				`--netns-root: "bad" is no absolute path`,
 				`--log-level: "INFO" is none of debug, info, warn, error`,
 				`DHCP_ENGINE_LOG_FORMAT: "xml" is neither text nor json`,
-				"this build works without Kubernetes only: say --no-kubernetes",
+				"--node-name: is missing: which pods are this node's? (or say --no-kubernetes)",
 			}, "\n")},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -135,7 +178,7 @@ func TestParseConfigBad(t *testing.T) {
 			if diff := cmp.Diff(tt.want, err.Error()); diff != "" {
 				t.Errorf("error (-want +got):\n%s", diff)
 			}
-			if diff := cmp.Diff(config{}, got, cmp.AllowUnexported(config{}), cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
+			if diff := cmp.Diff(config{}, got, cmp.AllowUnexported(config{}, kubernetes{}, northbound{}, vfio{}), cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
 				t.Errorf("config beside an error (-want +got):\n%s", diff)
 			}
 		})

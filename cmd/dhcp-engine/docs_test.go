@@ -23,7 +23,7 @@ func TestDocs(t *testing.T) {
 	}
 	type row struct{ Flag, Variable, Default string }
 	written := map[string]row{}
-	for _, m := range regexp.MustCompile("(?m)^\\| `(--[^`]+)` \\| `([^`]+)` \\| `([^`]+)` \\|").FindAllStringSubmatch(section, -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| `(--[^`]+)` \\| `([^`]+)` \\| (?:`([^`]+)` )?\\|").FindAllStringSubmatch(section, -1) {
 		written[m[1]] = row{m[1], m[2], m[3]}
 	}
 

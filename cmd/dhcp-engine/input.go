@@ -51,7 +51,10 @@ func (in *input) text(name, value, help string) *string {
 
 // flagOnly declares a setting without a variable.
 func (in *input) flagOnly(name, value, help string) *string {
-	return in.flags.String(name, value, help+"; default "+value)
+	if value != "" {
+		help += "; default " + value
+	}
+	return in.flags.String(name, value, help)
 }
 
 // list declares a setting that is given by repeating its flag.

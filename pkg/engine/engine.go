@@ -25,6 +25,9 @@ type Config struct {
 	// nobody is told.
 	Publisher Publisher
 	Reporter  Reporter
+	// Limited tells what keeps leases from being known outside the node while ADDs
+	// work, OVN's database that is away for instance; nil: nothing ever does.
+	Limited func() error
 	// ExchangesPerNetwork bounds the questions of one network that wait for their
 	// answers at one time; at least 1.
 	ExchangesPerNetwork int

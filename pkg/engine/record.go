@@ -91,8 +91,12 @@ type Record struct {
 	// BootID is the boot in which the record was written; times of leases and
 	// the netns cookie mean nothing in another one.
 	BootID string
-	// Workload is what the attachment was taken for.
+	// Workload is what the attachment was taken for. OVN says that OVN-Kubernetes
+	// plugs its interface, VFIO that its device was on vfio-pci, so that there is no
+	// interface in the namespace.
 	Workload Workload
+	OVN      bool
+	VFIO     bool
 	// HardwareAddr and ClientID are the identity under which the server knows
 	// the client.
 	HardwareAddr net.HardwareAddr

@@ -291,3 +291,11 @@ func (e *Engine) Ready() error {
 	}
 	return e.cfg.Store.Check()
 }
+
+// Limited tells what keeps leases from being known outside the node.
+func (e *Engine) Limited() error {
+	if e.cfg.Limited == nil {
+		return nil
+	}
+	return e.cfg.Limited()
+}

@@ -109,6 +109,10 @@ func (c Client) Probe(ctx context.Context, r ProbeRequest) (ProbeReport, error) 
 	return p, err
 }
 
+// Status is nil when Attach can work now and its lease be known everywhere: the
+// answer to CNI's STATUS. It has CodeNotReady or CodeLimited otherwise.
+func (c Client) Status(ctx context.Context) error { return c.call(ctx, "GET", "/v1/status", nil, nil) }
+
 // Ready is nil when Attach can work now.
 func (c Client) Ready(ctx context.Context) error { return c.call(ctx, "GET", "/readyz", nil, nil) }
 

@@ -14,6 +14,7 @@ const (
 	CodeEnv      = types.ErrInvalidEnvironmentVariables // 4: a namespace or interface that cannot be served
 	CodeTryAgain = types.ErrTryAgainLater               // 11: a retry can help
 	CodeNotReady = types.ErrPluginNotAvailable          // 50: STATUS
+	CodeLimited  = types.ErrLimitedConnectivity         // 51: STATUS, ADD works with less than all
 	CodeInternal = types.ErrInternal                    // 999
 )
 

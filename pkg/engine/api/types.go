@@ -163,4 +163,7 @@ type Backend interface {
 	// Ready is nil when Attach can work: records are restored and the state
 	// folder can be written.
 	Ready() error
+	// Limited is nil unless something keeps leases from being known outside the
+	// node, while Attach works.
+	Limited() error
 }

@@ -45,7 +45,8 @@ func TestParse(t *testing.T) {
 			  "request":[43,66],"options":[{"code":77,"value":"pods"},{"code":43,"value":"hex:0A0b"}],
 			  "defaultRoute":"always","routeMetric":1024,"servers":["10.77.0.1","10.77.0.2"],"broadcast":true,
 			  "denyServers":["10.77.0.9"],"routes":{"allow":["10.0.0.0/8"],"deny":["10.1.0.0/16","10.2.3.4/32"]},
-			  "rapidCommit":true,"conflictDetection":"full","defend":true,"onChange":"keep-and-report"}`,
+			  "rapidCommit":true,"conflictDetection":"full","defend":true,"onChange":"keep-and-report",
+			  "address":"10.77.0.60","portSecurity":"address","publish":"eventual","vfioContainers":"discover"}`,
 			Settings{
 				Socket: "/run/other/engine.sock", StateDir: "/srv/dhcp", Timeout: 90 * time.Second, DeriveMAC: true,
 				ClientID: "{namespace}/{pod}", Hostname: "{pod}-{interface}", VendorClass: "dhcp-meta",
@@ -56,13 +57,19 @@ func TestParse(t *testing.T) {
 				DenyServers: []netip.Addr{netip.MustParseAddr("10.77.0.9")},
 				Routes:      Routes{Allow: prefixes("10.0.0.0/8"), Deny: prefixes("10.1.0.0/16", "10.2.3.4/32")},
 				RapidCommit: true, ConflictDetection: ConflictDetectionFull, Defend: true, OnChange: OnChangeKeep,
+				ClientIDSet: true, Address: netip.MustParseAddr("10.77.0.60"),
+				PortSecurity: PortSecurityAddress, Publish: PublishEventual, DiscoverVFIO: true,
 			},
 		},
 		{
 			"OK the defaults in words",
 			`{"mac":"keep","defaultRoute":"never","clientID":"mac","conflictDetection":"fast","defend":false,"onChange":"apply",
-			  "rapidCommit":false,"servers":[],"denyServers":[],"routes":{"allow":[],"deny":[]}}`, defaults(),
+			  "rapidCommit":false,"servers":[],"denyServers":[],"routes":{"allow":[],"deny":[]},
+			  "portSecurity":"auto","publish":"auto","vfioContainers":"refuse"}`, with(func(s *Settings) { s.ClientIDSet = true }),
 		},
+		{"OK a policy of null is none", `{"clientID":null,"address":null}`, defaults()},
+		{"OK port security of the MAC", `{"portSecurity":"mac"}`, with(func(s *Settings) { s.PortSecurity = PortSecurityMAC })},
+		{"OK publication required", `{"publish":"require"}`, with(func(s *Settings) { s.Publish = PublishRequire })},
 		{"OK no conflict detection", `{"conflictDetection":"off"}`, with(func(s *Settings) { s.ConflictDetection = ConflictDetectionOff })},
 		{"OK defence after a fast probe", `{"defend":true}`, with(func(s *Settings) { s.Defend = true })},
 		{"OK no routes at all", `{"routes":{"deny":["0.0.0.0/0"]}}`, with(func(s *Settings) { s.Routes.Deny = prefixes("0.0.0.0/0") })},
@@ -79,8 +86,8 @@ func TestParse(t *testing.T) {
 		},
 		{"OK routes of null", `{"routes":null}`, defaults()},
 		{"OK routes of nothing", `{"routes":{"deny":null}}`, defaults()},
-		{"OK no client identifier", `{"clientID":"none"}`, with(func(s *Settings) { s.ClientID = ClientIDNone })},
-		{"OK duid", `{"clientID":"duid"}`, with(func(s *Settings) { s.ClientID = ClientIDDUID })},
+		{"OK no client identifier", `{"clientID":"none"}`, with(func(s *Settings) { s.ClientID, s.ClientIDSet = ClientIDNone, true })},
+		{"OK duid", `{"clientID":"duid"}`, with(func(s *Settings) { s.ClientID, s.ClientIDSet = ClientIDDUID, true })},
 		{"OK no host name", `{"hostname":""}`, with(func(s *Settings) { s.Hostname = "" })},
 		{"OK one host name for all", `{"hostname":"printer"}`, with(func(s *Settings) { s.Hostname = "printer" })},
 		{"OK shortest timeout", `{"timeout":"1s"}`, with(func(s *Settings) { s.Timeout = time.Second })},
@@ -224,6 +231,12 @@ func TestParseProblems(t *testing.T) {
 				"dhcp.routes.allow: 255.255.255.255/32 lies inside 240.0.0.0/4, to which no route is ever installed",
 			},
 		},
+		{"bad address with a mask", `{"address":"10.0.0.1/24"}`, Problems{`dhcp.address: "10.0.0.1/24" is no IPv4 address`}},
+		{"bad address of nobody", `{"address":"0.0.0.0"}`, Problems{"dhcp.address: 0.0.0.0 cannot be the address of a client"}},
+		{"bad address of the other family", `{"address":"2001:db8::1"}`, Problems{`dhcp.address: "2001:db8::1" is no IPv4 address`}},
+		{"bad port security", `{"portSecurity":"off"}`, Problems{`dhcp.portSecurity: "off" is none of ["auto" "address" "mac"]`}},
+		{"bad publication", `{"publish":true}`, Problems{"dhcp.publish: is true or false, not a string"}},
+		{"bad VFIO containers", `{"vfioContainers":"allow"}`, Problems{`dhcp.vfioContainers: "allow" is neither "refuse" nor "discover"`}},
 		{"bad server with a mask", `{"servers":["10.0.0.1/24"]}`, Problems{`dhcp.servers[0]: "10.0.0.1/24" is no IPv4 address`}},
 	}
 	for _, tt := range tests {
@@ -260,7 +273,7 @@ func TestParseReturnsWhatItUnderstood(t *testing.T) {
 		t.Fatal("no error")
 	}
 	want := with(func(s *Settings) { s.Socket = "/run/x.sock"; s.StateDir = "/srv/x" })
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 		t.Errorf("settings (-want +got):\n%s", diff)
 	}
 }
@@ -272,6 +285,7 @@ func FuzzParse(f *testing.F) {
 		`{"routeMetric":1e308}`, `{"a":{"a":[`, `{"mac":"keep","mac":"keep"}`,
 		`{"routes":{"allow":["10.0.0.0/8"],"deny":["10.1.0.0/16"]},"denyServers":["10.0.0.9"]}`,
 		`{"conflictDetection":"full","defend":true,"onChange":"keep-and-report","rapidCommit":true}`,
+		`{"address":"10.0.0.5","portSecurity":"mac","publish":"require","vfioContainers":"discover"}`,
 	} {
 		f.Add([]byte(seed))
 	}
@@ -291,7 +305,7 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		if s.ConflictDetection == "" || s.OnChange == "" || s.Defend && s.ConflictDetection == ConflictDetectionOff {
+		if s.ConflictDetection == "" || s.OnChange == "" || s.PortSecurity == "" || s.Publish == "" || s.Defend && s.ConflictDetection == ConflictDetectionOff {
 			t.Fatalf("policies: %+v", s)
 		}
 		for _, p := range slices.Concat(s.Routes.Allow, s.Routes.Deny) {

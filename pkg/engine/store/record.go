@@ -40,6 +40,8 @@ type file struct {
 	Phase     string          `json:"phase"`
 	BootID    string          `json:"bootID"`
 	Workload  workload        `json:"workload"`
+	OVN       bool            `json:"ovn,omitempty"`
+	VFIO      bool            `json:"vfio,omitempty"`
 	MAC       mac             `json:"mac"`
 	ClientID  hexBytes        `json:"clientID"`
 	Lease     lease           `json:"lease,omitzero"`
@@ -135,7 +137,7 @@ func encode(r engine.Record, now time.Time, wall func(time.Time) time.Time) ([]b
 			DHCP:  r.DHCP,
 		},
 		Effective: r.Effective,
-		Phase:     string(r.Phase), BootID: r.BootID, Workload: w,
+		Phase:     string(r.Phase), BootID: r.BootID, Workload: w, OVN: r.OVN, VFIO: r.VFIO,
 		MAC: mac(r.HardwareAddr), ClientID: r.ClientID,
 		Lease:     l,
 		Setup:     setup{Address: r.Setup.Addr, Routes: fileRoutes(r.Setup.Routes), MTU: r.Setup.MTU, PriorMTU: r.Setup.PriorMTU},
@@ -176,13 +178,13 @@ func decode(data []byte) (engine.Record, error) {
 	if f.Attachment.ContainerID == "" || f.Attachment.IfName == "" || f.Phase == "" || f.BootID == "" {
 		return engine.Record{}, errors.New("containerID, ifName, phase or bootID is missing")
 	}
-	var dhcp json.RawMessage
-	if len(f.Attachment.DHCP) > 0 {
-		var b bytes.Buffer
-		if err := json.Compact(&b, f.Attachment.DHCP); err != nil {
-			return engine.Record{}, err
-		}
-		dhcp = b.Bytes()
+	dhcp, err := compact(f.Attachment.DHCP)
+	if err != nil {
+		return engine.Record{}, err
+	}
+	effective, err := compact(f.Effective)
+	if err != nil {
+		return engine.Record{}, err
 	}
 	return engine.Record{
 		Attachment: engine.Attachment{
@@ -193,11 +195,22 @@ func decode(data []byte) (engine.Record, error) {
 			Netns: engine.Netns(f.Attachment.Netns),
 			DHCP:  dhcp,
 		},
-		Phase: engine.Phase(f.Phase), BootID: f.BootID, Workload: engine.Workload(f.Workload),
+		Effective: effective,
+		Phase:     engine.Phase(f.Phase), BootID: f.BootID, Workload: engine.Workload(f.Workload), OVN: f.OVN, VFIO: f.VFIO,
 		HardwareAddr: net.HardwareAddr(f.MAC), ClientID: f.ClientID,
 		Lease: f.Lease.lease(),
 		Setup: engine.Setup{Addr: f.Setup.Address, Routes: setupRoutes(f.Setup.Routes), MTU: f.Setup.MTU, PriorMTU: f.Setup.PriorMTU},
 	}, nil
+}
+
+// compact takes white space out of a text; an absent one stays absent.
+func compact(raw json.RawMessage) (json.RawMessage, error) {
+	if len(raw) == 0 {
+		return nil, nil
+	}
+	var b bytes.Buffer
+	err := json.Compact(&b, raw)
+	return b.Bytes(), err
 }
 
 func fileLease(l dhcp4.Lease) (lease, error) {

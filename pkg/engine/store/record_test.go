@@ -31,9 +31,12 @@ func testRecord() engine.Record {
 			AttachmentID: engine.AttachmentID{ContainerID: "0a1b2c3d4e5f", IfName: "net1"},
 			Network:      "site",
 			Pod:          engine.Pod{Namespace: "default", Name: "web-0", UID: "5f1c"},
-			Netns:        engine.Netns{Path: "/run/netns/pod", Cookie: 1<<63 + 1},
-			DHCP:         json.RawMessage(`{"hostname":"<web>","timeout":"30s"}`),
+			NAD:          "default/site", Wrapped: "ovn-k8s-cni-overlay", DeviceID: "0000:3b:02.4",
+			Netns: engine.Netns{Path: "/run/netns/pod", Cookie: 1<<63 + 1},
+			DHCP:  json.RawMessage(`{"hostname":"<web>","timeout":"30s"}`),
 		},
+		Effective: json.RawMessage(`{"hostname":"<web>","timeout":"30s","address":"10.77.0.50"}`),
+		OVN:       true, VFIO: true,
 		Phase: engine.Leased, BootID: "2f1e9c6e-5b2a-4f0e-9d5b-3d1c0e6f7a88", Workload: engine.VM,
 		HardwareAddr: net.HardwareAddr{2, 0, 0x5e, 0, 0x53, 1},
 		ClientID:     []byte{1, 2, 0, 0x5e, 0, 0x53, 1},
@@ -85,6 +88,26 @@ func TestRecordFile(t *testing.T) {
 	}
 }
 
+// TestRecordFileOfVersion1: an upgrade costs no lease.
+func TestRecordFileOfVersion1(t *testing.T) {
+	old, err := os.ReadFile(filepath.Join("testdata", "record-1.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := decode(old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := testRecord()
+	want.NAD, want.Wrapped, want.DeviceID, want.Effective, want.OVN, want.VFIO = "", "", "", nil, false, false
+	if diff := cmp.Diff(want, got, byValue); diff != "" {
+		t.Errorf("record (-want +got):\n%s", diff)
+	}
+	if now := testEncode(t, got); !bytes.Contains(now, []byte(`"version": 2`)) {
+		t.Errorf("written again it is\n%s", now)
+	}
+}
+
 func TestRoundTrip(t *testing.T) {
 	vary := func(f func(*engine.Record)) engine.Record {
 		r := testRecord()
@@ -104,6 +127,10 @@ func TestRoundTrip(t *testing.T) {
 		{"OK lease at the moment of boot", vary(func(r *engine.Record) { r.Lease.Start = time.Unix(0, 0) })},
 		{"OK no pod, no dhcp object, no client id", vary(func(r *engine.Record) { r.Pod, r.DHCP, r.ClientID = engine.Pod{}, nil, nil })},
 		{"OK empty dhcp object", vary(func(r *engine.Record) { r.DHCP = json.RawMessage("{}") })},
+		{"OK empty effective object", vary(func(r *engine.Record) { r.Effective = json.RawMessage("{}") })},
+		{"OK nothing added by the cluster", vary(func(r *engine.Record) {
+			r.Effective, r.NAD, r.Wrapped, r.DeviceID, r.OVN, r.VFIO = nil, "", "", "", false, false
+		})},
 		{"OK long hardware address", vary(func(r *engine.Record) { r.HardwareAddr = make(net.HardwareAddr, 20) })},
 		{"OK large numbers in the dhcp object", vary(func(r *engine.Record) { r.DHCP = json.RawMessage(`{"n":12345678901234567890.10}`) })},
 	} {
@@ -173,6 +200,8 @@ func fill(t *testing.T, v reflect.Value, path string, n *int) {
 		v.SetString(fmt.Sprint("s", *n))
 	case reflect.Int, reflect.Int64:
 		v.SetInt(int64(*n))
+	case reflect.Bool:
+		v.SetBool(true)
 	case reflect.Uint8, reflect.Uint64:
 		v.SetUint(uint64(*n))
 	default:
@@ -202,8 +231,9 @@ func TestEncodeBad(t *testing.T) {
 
 // edits change the good file into one that decode must refuse.
 var edits = []struct{ name, old, new, want string }{
-	{"bad other version", `"version": 1`, `"version": 2`, "version is 2"},
-	{"bad no version", `"version": 1,`, ``, "version is 0"},
+	{"bad other version", `"version": 2`, `"version": 3`, "version is 3"},
+	{"bad effective object", `"effectiveDHCP": {`, `"effectiveDHCP": {{`, "invalid character"},
+	{"bad no version", `"version": 2,`, ``, "version is 0"},
 	{"bad no container", `"containerID": "0a1b2c3d4e5f"`, `"containerID": ""`, "missing"},
 	{"bad no phase", `"phase": "leased",`, ``, "missing"},
 	{"bad unknown field", `"phase"`, `"colour": "red", "phase"`, "colour"},
@@ -241,6 +271,7 @@ func TestDecodeBad(t *testing.T) {
 func FuzzRecord(f *testing.F) {
 	good := testEncode(&testing.T{}, testRecord())
 	f.Add(good)
+	f.Add(bytes.Replace(good, []byte(`"version": 2`), []byte(`"version": 1`), 1))
 	for _, tt := range edits {
 		f.Add(bytes.Replace(good, []byte(tt.old), []byte(tt.new), 1))
 	}

@@ -122,6 +122,17 @@ func (s *Server) ready(*http.Request, []byte) (any, error) {
 	return nil, api.WithCode(api.CodeNotReady, s.backend.Ready())
 }
 
+func (s *Server) status(*http.Request, []byte) (any, error) {
+	if err := s.backend.Ready(); err != nil {
+		return nil, api.WithCode(api.CodeNotReady, err)
+	}
+	// Whatever code its cause has, an ADD works.
+	if err := s.backend.Limited(); err != nil {
+		return nil, &types.Error{Code: api.CodeLimited, Msg: err.Error()}
+	}
+	return nil, nil
+}
+
 func (s *Server) healthy(*http.Request, []byte) (any, error) { return nil, nil }
 
 func unknown(r *http.Request, _ []byte) (any, error) {

@@ -68,6 +68,7 @@ func New(b api.Backend, log *slog.Logger) *Server {
 		"GET /v1/attachments":                               s.list,
 		"POST /v1/probe":                                    s.probe,
 		"POST /v1/sweep":                                    s.sweep,
+		"GET /v1/status":                                    s.status,
 		"GET /healthz":                                      s.healthy,
 		"GET /readyz":                                       s.ready,
 	} {
@@ -186,7 +187,7 @@ func failure(err error) (int, []byte) {
 	switch e.Code {
 	case api.CodeConfig, api.CodeEnv, types.ErrDecodingFailure:
 		return http.StatusBadRequest, body
-	case api.CodeTryAgain, api.CodeNotReady:
+	case api.CodeTryAgain, api.CodeNotReady, api.CodeLimited:
 		return http.StatusServiceUnavailable, body
 	}
 	return http.StatusInternalServerError, body

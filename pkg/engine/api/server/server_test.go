@@ -34,6 +34,7 @@ type fake struct {
 	release func(context.Context, api.AttachmentID) error
 	probe   func(context.Context, api.ProbeRequest) (api.ProbeReport, error)
 	ready   func() error
+	limited func() error
 	mark    func(context.Context, api.Request) (bool, error)
 }
 
@@ -52,7 +53,8 @@ func (f fake) Release(ctx context.Context, id api.AttachmentID) error { return f
 func (f fake) Probe(ctx context.Context, r api.ProbeRequest) (api.ProbeReport, error) {
 	return f.probe(ctx, r)
 }
-func (f fake) Ready() error { return f.ready() }
+func (f fake) Ready() error   { return f.ready() }
+func (f fake) Limited() error { return f.limited() }
 func (f fake) Marked(ctx context.Context, r api.Request) (bool, error) {
 	return f.mark(ctx, r)
 }
@@ -181,7 +183,9 @@ func TestValues(t *testing.T) {
 			got = append(got, "probe", r)
 			return report, nil
 		},
-		ready: func() error { got = append(got, "ready"); return nil },
+		ready:   func() error { got = append(got, "ready"); return nil },
+		limited: func() error { got = append(got, "limited"); return nil },
+		mark:    func(_ context.Context, r api.Request) (bool, error) { got = append(got, "marked", r); return true, nil },
 	})
 	ctx := t.Context()
 	renewed, err4 := r.Renew(ctx, id, false)
@@ -190,17 +194,18 @@ func TestValues(t *testing.T) {
 	attached, err1 := r.Attach(ctx, request)
 	checked, err2 := r.Check(ctx, request)
 	listed, err3 := r.List(ctx)
-	if err := errors.Join(err1, err2, err3, err4, err5, err6, r.Release(ctx, id), r.Prepare(ctx, request), r.Detach(ctx, id),
-		r.Sweep(ctx, sweep), r.Sweep(ctx, api.Sweep{Network: "site"}), r.Ready(ctx), r.Healthy(ctx)); err != nil {
+	marked, err7 := r.Marked(ctx, request)
+	if err := errors.Join(err1, err2, err3, err4, err5, err6, err7, r.Release(ctx, id), r.Prepare(ctx, request), r.Detach(ctx, id),
+		r.Sweep(ctx, sweep), r.Sweep(ctx, api.Sweep{Network: "site"}), r.Ready(ctx), r.Healthy(ctx), r.Status(ctx)); err != nil {
 		t.Fatal(err)
 	}
-	want := []any{"renew", id, false, "renew", id, true, "probe", probe, "attach", request, "check", request, "list", "release", id, "prepare", request, "detach", id,
-		"sweep", sweep, "sweep", api.Sweep{Network: "site", Valid: []api.AttachmentID{}}, "ready"}
+	want := []any{"renew", id, false, "renew", id, true, "probe", probe, "attach", request, "check", request, "list", "marked", request, "release", id, "prepare", request, "detach", id,
+		"sweep", sweep, "sweep", api.Sweep{Network: "site", Valid: []api.AttachmentID{}}, "ready", "ready", "limited"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("what the backend got (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]any{lease, lease, statuses, statuses[0], statuses[0], report},
-		[]any{attached, checked, listed, renewed, rebound, probed}); diff != "" {
+	if diff := cmp.Diff([]any{lease, lease, statuses, statuses[0], statuses[0], report, true},
+		[]any{attached, checked, listed, renewed, rebound, probed, marked}); diff != "" {
 		t.Errorf("what the client got (-want +got):\n%s", diff)
 	}
 }
@@ -268,6 +273,36 @@ func TestNotReady(t *testing.T) {
 	}
 	if err := r.Healthy(t.Context()); err != nil {
 		t.Errorf("Healthy: %v", err)
+	}
+}
+
+// TestStatus: what is not ready comes before what is limited, which is no reason to
+// take the engine for one that cannot serve.
+func TestStatus(t *testing.T) {
+	var ready, limited error
+	r := serve(t, fake{ready: func() error { return ready }, limited: func() error { return limited }})
+	for _, tt := range []struct {
+		ready, limited error
+		code           uint
+		text           string
+	}{
+		{nil, nil, 0, ""},
+		{nil, errors.New("OVN's database is away"), 51, "OVN's database is away"},
+		{nil, api.WithCode(api.CodeTryAgain, errors.New("connect: refused")), 51, "connect: refused"},
+		{errors.New("records are being restored"), errors.New("OVN's database is away"), 50, "being restored"},
+	} {
+		ready, limited = tt.ready, tt.limited
+		err := r.Status(t.Context())
+		var got *types.Error
+		switch {
+		case tt.code == 0 && err != nil:
+			t.Errorf("Status: %v", err)
+		case tt.code != 0 && (!errors.As(err, &got) || got.Code != tt.code || !strings.Contains(got.Msg, tt.text)):
+			t.Errorf("Status: %v, want code %d with %q", err, tt.code, tt.text)
+		}
+		if err := r.Ready(t.Context()); (err == nil) != (tt.ready == nil) {
+			t.Errorf("Ready: %v while ready is %v", err, tt.ready)
+		}
 	}
 }
 

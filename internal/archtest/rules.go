@@ -62,6 +62,7 @@ var rules = map[string]rule{
 	"internal/boot":       {direct: []string{"golang.org/x/sys/unix"}},
 	"internal/build":      {direct: []string{}},
 	"internal/nic":        {ours: []string{"pkg/engine", "pkg/engine/dhcp4"}, never: map[string]string{clientGo: edge}},
+	"internal/publish":    {ours: []string{"pkg/engine", "pkg/engine/dhcp4", "pkg/engine/network"}, direct: []string{}, never: noRim},
 
 	"pkg/delegate": {
 		ours:  []string{"internal/atomicfile", "internal/build", "pkg/engine/api", "pkg/engine/network"},

@@ -20,10 +20,15 @@ type Engine struct {
 	*Process
 	StateDir, Socket string
 
-	node *Netns
+	node Place
 	args []string
 	// past are the log lines of the lives before this one.
 	past []string
+}
+
+// Place is where long-running programs are started: a namespace, or a whole node.
+type Place interface {
+	Start(t testing.TB, name string, cmd *exec.Cmd) *Process
 }
 
 // StartEngine runs dhcp-engine in the node's namespace, with args added to its
@@ -45,12 +50,15 @@ func NewEngine(t testing.TB, node *Netns, args ...string) *Engine {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(run) })
-	return &Engine{
-		StateDir: filepath.Join(t.TempDir(), "state"),
-		Socket:   filepath.Join(run, "run", "engine.sock"),
-		node:     node,
-		args:     args,
-	}
+	stateDir, socket := filepath.Join(t.TempDir(), "state"), filepath.Join(run, "run", "engine.sock")
+	flags := []string{"--no-kubernetes", "--state-dir=" + stateDir, "--socket=" + socket}
+	return NewEngineAt(node, stateDir, socket, append(flags, args...)...)
+}
+
+// NewEngineAt prepares an engine with just these flags. State folder and socket
+// are where the test finds what the engine has at its own paths.
+func NewEngineAt(place Place, stateDir, socket string, args ...string) *Engine {
+	return &Engine{StateDir: stateDir, Socket: socket, node: place, args: args}
 }
 
 // Start starts the engine and waits until it is ready.
@@ -63,10 +71,7 @@ func (e *Engine) Start(t testing.TB) {
 // Launch starts the engine and does not wait.
 func (e *Engine) Launch(t testing.TB) {
 	t.Helper()
-	args := append([]string{
-		"run", "--no-kubernetes", "--log-level=debug",
-		"--state-dir=" + e.StateDir, "--socket=" + e.Socket,
-	}, e.args...)
+	args := append([]string{"run", "--log-level=debug"}, e.args...)
 	if e.Process != nil {
 		e.past = append(e.past, e.Lines.Since(0)...)
 	}

@@ -23,12 +23,16 @@ const (
 
 // Main is the TestMain of a package that uses the laboratory. It builds the
 // programs of this source tree, so no test ever meets a stale binary, and removes
-// what killed runs left behind.
-func Main(m *testing.M) {
+// what killed runs left behind. What is in after runs when all tests are through.
+func Main(m *testing.M, after ...func()) {
 	if recorderMain() {
 		return
 	}
-	os.Exit(runMain(m))
+	code := runMain(m)
+	for _, f := range after {
+		f()
+	}
+	os.Exit(code)
 }
 
 func runMain(m *testing.M) int {
@@ -67,11 +71,11 @@ func prepare(folder string) error {
 		}
 	}
 	if os.Getenv(envPlugins) == "" {
-		out, err := exec.Command(filepath.Join(root, "tests/tool-cache"), "plugins").Output()
+		plugins, err := ToolCache("plugins")
 		if err != nil {
-			return fmt.Errorf("tests/tool-cache plugins: %w", err)
+			return err
 		}
-		if err := os.Setenv(envPlugins, strings.TrimSpace(string(out))); err != nil {
+		if err := os.Setenv(envPlugins, plugins); err != nil {
 			return err
 		}
 	}
@@ -97,6 +101,22 @@ func goBuild(root, folder, env, program string, flags ...string) error {
 		return fmt.Errorf("build %s: %w\n%s", program, err, out)
 	}
 	return nil
+}
+
+// ToolCache is the folder of the programs of a module below tests, which are built
+// when they are not there yet.
+func ToolCache(module string) (string, error) {
+	root, err := moduleRoot()
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.Command(filepath.Join(root, "tests/tool-cache"), module)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("tests/tool-cache %s: %w", module, err)
+	}
+	return strings.TrimSpace(string(out)), nil
 }
 
 // moduleRoot is the folder of go.mod above the test.

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// podNetworks is the key of the annotation.
+const podNetworks = "k8s.ovn.org/pod-networks"
+
+// podNetwork is an entry. Keys that it lacks are lost whenever any entry of the pod
+// is written.
+type podNetwork struct {
+	IPs      []string   `json:"ip_addresses"`
+	MAC      string     `json:"mac_address"`
+	Gateways []string   `json:"gateway_ips,omitempty"`
+	Routes   []podRoute `json:"routes,omitempty"`
+
+	IP      string `json:"ip_address,omitempty"`
+	Gateway string `json:"gateway_ip,omitempty"`
+
+	TunnelID int    `json:"tunnel_id,omitempty"`
+	Role     string `json:"role,omitempty"`
+}
+
+type podRoute struct {
+	Dest    string `json:"dest"`
+	NextHop string `json:"nextHop"`
+}
+
+// readEntries decodes the annotation of a pod.
+func readEntries(pod *corev1.Pod) (map[string]podNetwork, error) {
+	entries := map[string]podNetwork{}
+	text, ok := pod.Annotations[podNetworks]
+	if !ok {
+		return entries, nil
+	}
+	if err := json.Unmarshal([]byte(text), &entries); err != nil {
+		return nil, fmt.Errorf("failed to unmarshal annotation %s of %s/%s: %w", podNetworks, pod.Namespace, pod.Name, err)
+	}
+	return entries, nil
+}
+
+// patchOp is an operation of a JSON patch (RFC 6902).
+type patchOp struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value,omitempty"`
+}
+
+// writeEntry adds an entry to a pod's annotation with a test on the whole old value,
+// and tries again when somebody else was faster.
+func (c *controller) writeEntry(ctx context.Context, pod *corev1.Pod, nad string, e podNetwork) error {
+	const path = "/metadata/annotations/k8s.ovn.org~1pod-networks"
+	for {
+		entries, err := readEntries(pod)
+		if err != nil {
+			return err
+		}
+		entries[nad] = e
+		text, err := json.Marshal(entries)
+		if err != nil {
+			return err
+		}
+		var ops []patchOp
+		switch old, ok := pod.Annotations[podNetworks]; {
+		case pod.Annotations == nil:
+			ops = []patchOp{{"add", "/metadata/annotations", map[string]string{podNetworks: string(text)}}}
+		case ok:
+			ops = []patchOp{{"test", path, old}, {"replace", path, string(text)}}
+		default:
+			ops = []patchOp{{"add", path, string(text)}}
+		}
+		patch, err := json.Marshal(ops)
+		if err != nil {
+			return err
+		}
+		_, err = c.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.JSONPatchType, patch, metav1.PatchOptions{}, "status")
+		if err == nil || !apierrors.IsInvalid(err) && !apierrors.IsConflict(err) {
+			return err
+		}
+		if pod, err = c.client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{}); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,135 @@
+package vm
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dhcp-meta/dhcp-meta/tests/rig"
+)
+
+// silence is how long a machine may say nothing.
+const silence = 5 * time.Minute
+
+// sourceFolder is the folder of go.mod.
+func sourceFolder(t testing.TB) string {
+	t.Helper()
+	out, err := exec.Command("go", "env", "GOMOD").Output()
+	if err != nil {
+		t.Fatalf("go env GOMOD: %v", err)
+	}
+	return filepath.Dir(strings.TrimSpace(string(out)))
+}
+
+// Build compiles for the machine, which has no C library of the host's: programs
+// by their names in cmd, and the tests of a package below tests/vm/guest. The paths
+// returned are by name, the tests' is "test". Programs that DHCP_META_BIN has are not
+// built.
+func Build(t testing.TB, tests string, programs ...string) map[string]string {
+	t.Helper()
+	folder, root := t.TempDir(), sourceFolder(t)
+	files := map[string]string{"test": filepath.Join(folder, "test")}
+	compile := func(args ...string) {
+		cmd := exec.Command("go", args...)
+		cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+	compile("test", "-c", "-trimpath", "-ldflags=-s -w", "-o", files["test"], "./tests/vm/guest/"+tests)
+	for _, p := range programs {
+		if ready := os.Getenv("DHCP_META_BIN"); ready != "" {
+			files[p] = filepath.Join(ready, p)
+			continue
+		}
+		files[p] = filepath.Join(folder, p)
+		compile("build", "-trimpath", "-ldflags=-s -w", "-o", files[p], "./cmd/"+p)
+	}
+	return files
+}
+
+// RunTests boots a machine whose files have a test binary under the name "test", and
+// shows each of its tests as a subtest. Those that -run leaves out do not run in it
+// either.
+func RunTests(t *testing.T, cfg Config) {
+	t.Helper()
+	rig.Need(t)
+	pattern := "."
+	if _, inner, ok := strings.Cut(flag.Lookup("test.run").Value.String(), "/"); ok && inner != "" {
+		pattern = inner
+	}
+	first, _, _ := strings.Cut(pattern, "/")
+	out, err := exec.Command(cfg.Files["test"], "-test.list", first).Output()
+	if err != nil {
+		t.Fatalf("list the machine's tests: %v", err)
+	}
+	names := slices.DeleteFunc(strings.Fields(string(out)), func(n string) bool { return !strings.HasPrefix(n, "Test") })
+	if len(names) == 0 {
+		t.Skip("no test of the machine is asked for")
+	}
+	cfg.Start = fmt.Sprintf("#!/bin/sh\nexec ./test -test.v -test.timeout=%s -test.run='%s'\n", limit, pattern)
+	begin := time.Now()
+	m := Boot(t, cfg)
+	mark := 0
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) { mark = m.relay(t, name, mark) })
+	}
+	status, kernel, err := m.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status != 0 {
+		t.Errorf("the tests in the machine ended with status %d", status)
+	}
+	clocks, _, _ := strings.Cut(kernel, "\n")
+	t.Logf("the machine ran for %v; %s", time.Since(begin).Round(time.Second), clocks)
+	if t.Failed() {
+		t.Logf("its kernel said:\n%s", kernel)
+		t.Logf("behind the last test it said:\n%s", strings.Join(m.Said.Since(mark), "\n"))
+	}
+}
+
+// A test's last line; those of its subtests are indented.
+var verdict = regexp.MustCompile(`^--- (PASS|FAIL|SKIP): (\w+) \(`)
+
+// relay waits for the verdict on a test among the lines from mark on, and makes it
+// that of t. It returns the mark behind it.
+func (m *Machine) relay(t *testing.T, name string, mark int) int {
+	t.Helper()
+	from := mark
+	for {
+		line, next, err := m.next(mark)
+		if err != nil {
+			m.end() // nothing can be expected of it any more
+			t.Fatalf("no verdict on %s: %v; the machine said:\n%s", name, err, strings.Join(m.Said.Since(from), "\n"))
+		}
+		mark = next
+		v := verdict.FindStringSubmatch(line)
+		if v == nil || v[2] != name {
+			continue
+		}
+		t.Logf("in the machine:\n%s", strings.Join(m.Said.Since(from)[:mark-from], "\n"))
+		switch v[1] {
+		case "FAIL":
+			t.Fail()
+		case "SKIP":
+			t.Skip("skipped in the machine")
+		}
+		return mark
+	}
+}
+
+// next is the line at mark, which the machine has yet to say perhaps.
+func (m *Machine) next(mark int) (string, int, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), silence)
+	defer cancel()
+	return m.Said.Next(ctx, mark, func(string) bool { return true })
+}

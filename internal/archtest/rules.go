@@ -27,6 +27,7 @@ type rule struct {
 const (
 	light = "dhcp-meta is started for every interface of every pod: keep it light"
 	pure  = "the state machine has no world around it: time, chance and logs are the caller's"
+	early = "it decides while the program is being initialised: what it imports is initialised before"
 	edge  = "it is for packages at the rim to know of this"
 )
 
@@ -46,6 +47,12 @@ var plugin = map[string]string{
 	module + "pkg/engine/dhcp4": light,
 }
 
+// unready has what takes its time to be initialised, or waits for what does.
+var unready = map[string]string{
+	"bufio": early, "bytes": early, "context": early, "encoding": early, "fmt": early, "io": early, "log": early,
+	"net": early, "os": early, "path": early, "reflect": early, "regexp": early, "strconv": early, "strings": early, "unicode": early,
+}
+
 var noRim = map[string]string{netlink: edge, packet: edge, clientGo: edge}
 
 // rules has every package of ours but those below cmd, where all is allowed
@@ -55,19 +62,22 @@ var rules = map[string]rule{
 		"internal/boot", "internal/build", "internal/nic",
 		"pkg/engine", "pkg/engine/api", "pkg/engine/api/server", "pkg/engine/store",
 	}},
-	"cmd/dhcp-meta": {ours: []string{"internal/build", "pkg/delegate"}, never: plugin},
+	"cmd/dhcp-meta": {ours: []string{"internal/build", "pkg/delegate", "pkg/delegate/aside/early"}, never: plugin},
 
-	"internal/archtest":   {direct: []string{}},
-	"internal/atomicfile": {direct: []string{}},
-	"internal/boot":       {direct: []string{"golang.org/x/sys/unix"}},
-	"internal/build":      {direct: []string{}},
-	"internal/nic":        {ours: []string{"pkg/engine", "pkg/engine/dhcp4"}, never: map[string]string{clientGo: edge}},
-	"internal/publish":    {ours: []string{"pkg/engine", "pkg/engine/dhcp4", "pkg/engine/network"}, direct: []string{}, never: noRim},
+	"internal/archtest":         {direct: []string{}},
+	"internal/atomicfile":       {direct: []string{}},
+	"internal/boot":             {direct: []string{"golang.org/x/sys/unix"}},
+	"internal/build":            {direct: []string{}},
+	"internal/nic":              {ours: []string{"pkg/engine", "pkg/engine/dhcp4"}, never: map[string]string{clientGo: edge}},
+	"internal/kube/podnetworks": {direct: []string{}},
+	"internal/publish":          {ours: []string{"pkg/engine", "pkg/engine/dhcp4", "pkg/engine/network"}, direct: []string{}, never: noRim},
 
 	"pkg/delegate": {
-		ours:  []string{"internal/atomicfile", "internal/build", "pkg/engine/api", "pkg/engine/network"},
+		ours:  []string{"internal/atomicfile", "internal/build", "pkg/delegate/aside", "pkg/engine/api", "pkg/engine/network"},
 		never: plugin,
 	},
+	"pkg/delegate/aside":       {direct: []string{}, never: unready},
+	"pkg/delegate/aside/early": {ours: []string{"pkg/delegate/aside"}, direct: []string{}, never: unready},
 	"pkg/engine": {
 		ours:  []string{"pkg/engine/api", "pkg/engine/dhcp4", "pkg/engine/network", "pkg/engine/routing"},
 		never: noRim,

@@ -38,13 +38,21 @@ type Desired struct {
 	// Owner is the attachment that the slot belongs to.
 	Owner    engine.Attachment
 	Workload engine.Workload
+	// OVN says that OVN-Kubernetes plugs the interface, as far as anybody has said
+	// yet.
+	OVN bool
 	// Lease is what is published; nil: nothing but what the interface is known by
 	// without a lease.
 	Lease *engine.Publication
+	// Withdrawn says that there was a lease, or that none will come.
+	Withdrawn bool
 	// Revision grows with every change of the slot, so that whoever works on an
 	// older one can see that it is of no use any longer.
 	Revision uint64
 }
+
+// ovnPlugin is the plugin that OVN-Kubernetes plugs interfaces with.
+const ovnPlugin = "ovn-k8s-cni-overlay"
 
 // maxPast bounds what is remembered of a pod whose sandbox is made again and again.
 const maxPast = 64
@@ -52,15 +60,19 @@ const maxPast = 64
 // place is a slot with the sandboxes that owned it before.
 type place struct {
 	Desired
+	// announced says that the owner was reset: its ADD runs, or has run, in this
+	// life of the engine.
+	announced bool
 	// past are attachments that have been superseded, the oldest first.
 	past []engine.AttachmentID
 }
 
 // Table is what is desired for each attachment, and who owns which slot. A newer
-// sandbox of a pod is known by coming later: Reset, and Publish of an attachment
-// that the table does not know, take the slot over, and what the earlier owner
-// says from then on changes nothing. It is safe for concurrent use; the zero
-// value is ready. Nothing in it points to what a caller may change.
+// sandbox of a pod is known by coming later: Reset takes the slot over, and what
+// the earlier owner says from then on changes nothing. Publish of an attachment
+// that the table does not know, one from before a restart, takes the slot too,
+// unless its owner was reset since. It is safe for concurrent use; the zero value
+// is ready. Nothing in it points to what a caller may change.
 type Table struct {
 	mu       sync.Mutex
 	places   map[Slot]*place
@@ -70,7 +82,7 @@ type Table struct {
 // Reset makes the attachment the owner of its slot, with nothing published.
 // ErrSuperseded: it has been the owner, and a newer one is.
 func (t *Table) Reset(a engine.Attachment, w engine.Workload) (Desired, error) {
-	return t.own(a, w, nil)
+	return t.own(Desired{Owner: a, Workload: w, OVN: a.Wrapped == ovnPlugin}, true)
 }
 
 // Publish makes the attachment the owner of its slot, unless a newer one is
@@ -78,29 +90,36 @@ func (t *Table) Reset(a engine.Attachment, w engine.Workload) (Desired, error) {
 func (t *Table) Publish(p engine.Publication) (Desired, error) {
 	p.Gateways = slices.Clone(p.Gateways)
 	p.HardwareAddr = slices.Clone(p.HardwareAddr)
-	return t.own(p.Attachment, p.Workload, &p)
+	return t.own(Desired{Owner: p.Attachment, Workload: p.Workload, OVN: p.OVN, Lease: &p}, false)
 }
 
-func (t *Table) own(a engine.Attachment, w engine.Workload, lease *engine.Publication) (Desired, error) {
+// own makes d what is desired of its owner's slot.
+func (t *Table) own(d Desired, announced bool) (Desired, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	slot := SlotOf(a)
-	p := t.places[slot]
-	switch {
-	case p == nil:
+	d.Slot = SlotOf(d.Owner)
+	p := t.places[d.Slot]
+	if p == nil {
 		if t.places == nil {
 			t.places = make(map[Slot]*place)
 		}
 		p = new(place)
-		t.places[slot] = p
-	case slices.Contains(p.past, a.AttachmentID):
-		return Desired{}, fmt.Errorf("%s of pod %s/%s: %w", a.AttachmentID, a.Pod.Namespace, a.Pod.Name, engine.ErrSuperseded)
-	case p.Owner.AttachmentID != a.AttachmentID && p.Owner.ContainerID != "":
-		p.past = append(p.past, p.Owner.AttachmentID)
-		p.past = p.past[max(0, len(p.past)-maxPast):]
+		t.places[d.Slot] = p
 	}
-	p.Desired = Desired{Slot: slot, Owner: a, Workload: w, Lease: lease, Revision: t.next()}
-	return p.Desired, nil
+	if other := p.Owner.AttachmentID; other != d.Owner.AttachmentID {
+		if slices.Contains(p.past, d.Owner.AttachmentID) || p.announced && !announced {
+			return Desired{}, fmt.Errorf("%s of pod %s/%s: %w", d.Owner.AttachmentID, d.Pod.Namespace, d.Pod.Name, engine.ErrSuperseded)
+		}
+		if other.ContainerID != "" {
+			p.past = append(p.past, other)
+			p.past = p.past[max(0, len(p.past)-maxPast):]
+		}
+		p.announced = false
+	}
+	p.announced = p.announced || announced
+	d.Revision = t.next()
+	p.Desired = d
+	return d, nil
 }
 
 // Withdraw takes the lease of the attachment out of what is to be seen. False: the
@@ -112,7 +131,7 @@ func (t *Table) Withdraw(a engine.Attachment) (Desired, bool) {
 	if p == nil || p.Owner.AttachmentID != a.AttachmentID {
 		return Desired{}, false
 	}
-	p.Lease, p.Revision = nil, t.next()
+	p.Lease, p.Withdrawn, p.Revision = nil, true, t.next()
 	return p.Desired, true
 }
 
@@ -128,7 +147,7 @@ func (t *Table) Forget(a engine.Attachment) {
 	p.past = slices.DeleteFunc(p.past, func(id engine.AttachmentID) bool { return id == a.AttachmentID })
 	if p.Owner.AttachmentID == a.AttachmentID {
 		// Those before it are past still: what they say comes too late.
-		p.Desired = Desired{Slot: slot, Revision: t.next()}
+		p.Desired, p.announced = Desired{Slot: slot, Revision: t.next()}, false
 	}
 	if p.Owner.ContainerID == "" && len(p.past) == 0 {
 		delete(t.places, slot)

@@ -66,6 +66,28 @@ func TestNewerSandboxOwnsTheSlot(t *testing.T) {
 	}
 }
 
+// Right after a restart, an older sandbox that nobody has told of yet does not take
+// the slot from one whose ADD runs.
+func TestOlderSandboxFromBeforeARestart(t *testing.T) {
+	var table Table
+	newer := attachment("c2", "web", "default/lan")
+	if _, err := table.Reset(newer, engine.Container); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := table.Publish(lease("c1", "web", "10.0.0.5/24")); !errors.Is(err, engine.ErrSuperseded) {
+		t.Errorf("the older one: %v", err)
+	}
+	if _, err := table.Publish(lease("c2", "web", "10.0.0.5/24")); err != nil {
+		t.Errorf("the newer one: %v", err)
+	}
+	// Without any reset, all of them are from before the restart.
+	for _, c := range []string{"c1", "c2"} {
+		if _, err := table.Publish(lease(c, "db", "10.0.0.5/24")); err != nil {
+			t.Errorf("%s: %v", c, err)
+		}
+	}
+}
+
 // Slots are apart: by pod (a pod made again under its name is another one), by NAD
 // and by interface.
 func TestSlotsAreApart(t *testing.T) {

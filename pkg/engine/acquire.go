@@ -13,17 +13,19 @@ import (
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/network"
 )
 
-// prepare finds out what is to be done for the attachment, and under which
-// identity.
+// prepare readies interface and identity. A device that is to be borrowed has
+// neither before that.
 func (s *session) prepare(ctx context.Context) error {
-	if s.cfg.Cluster != nil {
-		f, err := s.cfg.Cluster.Facts(ctx, s.att)
-		if err != nil {
+	if s.rec.Workload == VM {
+		// Before an address is known, whoever starts the guest is to see that its
+		// address comes by DHCP (B69).
+		if err := s.resetEarly(ctx); err != nil {
 			return err
 		}
-		s.rec.Workload = f.Workload
 	}
-	s.plan = planFor(s.rec.Workload)
+	if s.plan.Borrow {
+		return nil
+	}
 	if sharesMAC(s.link) {
 		if err := s.settings.CheckSharedMAC(); err != nil {
 			return api.WithCode(api.CodeConfig, fmt.Errorf("%s is of kind %s: %w", s.rec.IfName, s.link.Kind, err))
@@ -53,23 +55,32 @@ func (s *session) deriveMAC(ctx context.Context) error {
 }
 
 // acquire gets the interface its lease: from prior, which an older sandbox of
-// the pod held, or from the start. On success the lease is persisted and
-// configured, and the older sessions are superseded. On failure nothing is left
-// of it.
+// the pod held, or from the start. On success the lease is persisted, configured
+// and published, a borrowed device is back, and the older sessions are superseded.
+// On failure nothing is left of it.
 func (s *session) acquire(ctx context.Context, prior *Record, older []*session) error {
-	w := s.newWire()
-	err := s.acquireOn(ctx, w, prior, older)
-	if err == nil {
-		// The caller may be gone since: then nobody will ever read the answer.
-		err = context.Cause(ctx)
+	s.adding = true
+	defer func() { s.adding = false }()
+	if s.plan.Borrow {
+		return s.acquireBorrowed(ctx, prior, older)
 	}
-	if err != nil {
-		s.undo(ctx, w)
-		w.close()
+	w := s.newWire()
+	if err := s.acquireOn(ctx, w, prior, older); err != nil {
+		s.abandon(ctx, w, err)
+		s.engine.closeLater(w)
 		return err
 	}
 	s.leftOpen = w
 	return nil
+}
+
+// abandon undoes an attempt that has ended with err. What a newer sandbox of the
+// pod has published since is not touched.
+func (s *session) abandon(ctx context.Context, w *wire, err error) {
+	if errors.Is(err, ErrSuperseded) {
+		s.forgetPublished()
+	}
+	s.undo(ctx, w)
 }
 
 // closeLeft closes what acquire left open: the kernel takes its time to end a
@@ -98,7 +109,19 @@ func (s *session) acquireOn(ctx context.Context, w *wire, prior *Record, older [
 	for _, o := range older {
 		o.supersede(ctx, sent)
 	}
-	return s.exchange(ctx, w, start)
+	if err := s.exchange(ctx, w, start); err != nil {
+		return err
+	}
+	// The caller may be gone since: then nobody will ever read the answer.
+	return context.Cause(ctx)
+}
+
+// settle is the rest of an ADD whose lease nobody keeps: what is left of it is what
+// others may see, and the record.
+func (s *session) settle() {
+	s.machine = nil
+	s.engine.closeLater(s.leftOpen)
+	s.leftOpen = nil
 }
 
 // claim makes durable that a lease was asked for.
@@ -143,7 +166,7 @@ type tally struct {
 func (s *session) explain(err error, took time.Duration) error {
 	where := fmt.Sprintf("%s (%s) on network %s", s.rec.IfName, s.link.HardwareAddr, s.rec.Network)
 	t := s.tally
-	if !errors.Is(err, context.DeadlineExceeded) || t.discovers+t.requests == 0 {
+	if !s.outOfTime(err) {
 		return fmt.Errorf("no lease for %s: %w", where, err)
 	}
 	took = took.Round(100 * time.Millisecond)
@@ -161,4 +184,17 @@ func (s *session) explain(err error, took time.Duration) error {
 		err = fmt.Errorf("no DHCP server answered within %s (%d DHCPDISCOVER sent); is there a server or relay on this network, and are UDP ports 67 and 68 open", took, t.discovers)
 	}
 	return fmt.Errorf("no lease for %s: %w", where, err)
+}
+
+// outOfTime tells whether an attempt has ended because no server gave a lease in
+// the time that there was.
+func (s *session) outOfTime(err error) bool {
+	var unpublished *publishError
+	return errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &unpublished) && s.tally.discovers+s.tally.requests > 0
+}
+
+// silent tells whether nobody has said a word in an attempt.
+func (s *session) silent(err error) bool {
+	t := s.tally
+	return s.outOfTime(err) && t.conflict == nil && t.naks == 0 && !t.offered.IsValid() && t.ignored == ""
 }

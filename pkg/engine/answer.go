@@ -49,6 +49,10 @@ func stateText(v view) string {
 	switch v.phase {
 	case Superseded, Orphaned, Releasing:
 		return strings.ToUpper(string(v.phase))
+	case Leased:
+		if !v.kept {
+			return "REPORTED"
+		}
 	}
 	return v.state.String()
 }

@@ -1,13 +1,10 @@
 package engine
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,42 +13,6 @@ import (
 
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/dhcp4"
 )
-
-// audience is a Publisher and a Reporter that write down what they are told.
-type audience struct {
-	mu   sync.Mutex
-	told []string
-	err  error
-}
-
-func (a *audience) tell(format string, args ...any) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.told = append(a.told, fmt.Sprintf(format, args...))
-}
-
-func (a *audience) since() []string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	told := a.told
-	a.told = nil
-	return told
-}
-
-func (a *audience) Reset(context.Context, Attachment, Workload) error { return nil }
-func (a *audience) Forget(Attachment)                                 {}
-
-func (a *audience) Publish(_ context.Context, p Publication) error {
-	a.tell("publish %s %s", p.ContainerID, p.Addr)
-	return a.err
-}
-
-func (a *audience) Withdraw(_ context.Context, at Attachment) error {
-	a.tell("withdraw %s", at.ContainerID)
-	return a.err
-}
-
-func (a *audience) Report(at Attachment, e Event) { a.tell("%s %s", e.Reason, at.ContainerID) }
 
 func TestChanges(t *testing.T) {
 	base := dhcp4.Lease{
@@ -99,7 +60,7 @@ func TestChangedLeaseReachesEverything(t *testing.T) {
 		w.audience = &audience{}
 		e, _ := w.start()
 		mustAttach(t, e, "c1")
-		if diff := cmp.Diff([]string{"publish c1 10.77.0.50/24"}, w.audience.since()); diff != "" {
+		if diff := cmp.Diff([]string{"publish c1 10.77.0.50/24", "AddressLeased c1"}, w.audience.since()); diff != "" {
 			t.Errorf("after ADD (-want +got):\n%s", diff)
 		}
 		time.Sleep(31 * time.Minute)
@@ -143,7 +104,7 @@ func TestNakReachesEverything(t *testing.T) {
 		})
 		time.Sleep(31 * time.Minute)
 		synctest.Wait()
-		if diff := cmp.Diff([]string{"LeaseLost c1", "withdraw c1", "publish c1 10.77.0.100/24"}, w.audience.since()); diff != "" {
+		if diff := cmp.Diff([]string{"LeaseLost c1", "withdraw c1", "publish c1 10.77.0.100/24", "AddressLeased c1"}, w.audience.since()); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 	})

@@ -137,8 +137,8 @@ func TestDefendedAddressIsGivenUpToAnother(t *testing.T) {
 		if got := w.carries("c1").String(); got != "10.77.0.51/24" {
 			t.Errorf("interface carries %s", got)
 		}
-		if diff := cmp.Diff([]string{"publish c1 10.77.0.50/24", "AddressConflict c1", "LeaseLost c1", "withdraw c1", "publish c1 10.77.0.51/24"},
-			w.audience.since()); diff != "" {
+		if diff := cmp.Diff([]string{"publish c1 10.77.0.50/24", "AddressLeased c1", "AddressConflict c1", "LeaseLost c1", "withdraw c1",
+			"publish c1 10.77.0.51/24", "AddressLeased c1"}, w.audience.since()); diff != "" {
 			t.Errorf("told (-want +got):\n%s", diff)
 		}
 		mustDetach(t, e, "c1")

@@ -21,6 +21,8 @@ type Config struct {
 	Cluster Cluster
 	// Devices borrows virtual functions; nil: those on vfio-pci are refused.
 	Devices Devices
+	// Window bounds the time for which a device is borrowed; 0: only its caller does.
+	Window time.Duration
 	// Publisher and Reporter make leases and what happens to them known; nil:
 	// nobody is told.
 	Publisher Publisher
@@ -66,6 +68,9 @@ type Engine struct {
 	keepC     chan keeping
 	restoredC chan struct{} // closed when the records are loaded
 	stoppedC  chan struct{} // closed when Run ends
+	words     words
+	lateC     chan struct{} // at most one word that notes are to be looked through
+	closing   closing
 
 	mu       sync.Mutex
 	sessions map[AttachmentID]*session
@@ -80,6 +85,8 @@ func New(cfg Config) *Engine {
 		keepC:     make(chan keeping),
 		restoredC: make(chan struct{}),
 		stoppedC:  make(chan struct{}),
+		words:     newWords(),
+		lateC:     make(chan struct{}, 1),
 		sessions:  make(map[AttachmentID]*session),
 	}
 	cfg.Metrics.collect(e)
@@ -98,24 +105,25 @@ type keeping struct {
 func (e *Engine) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
+	defer e.closing.wait()
 	defer wg.Wait()
 	defer close(e.stoppedC)
 	defer cancel()
 
+	if e.cfg.Devices != nil {
+		if err := e.cfg.Devices.Heal(ctx); err != nil {
+			e.cfg.Log.Error("a device that was left borrowed does not go back to vfio-pci", "error", err)
+		}
+	}
 	restored, err := e.restore(ctx)
 	if err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
-	wg.Go(func() {
-		e.watch(ctx, func() error { return e.cfg.Links.Watch(ctx, e.ended) })
-	})
-	wg.Go(func() {
-		noted := func(id AttachmentID) { wg.Go(func() { e.noted(ctx, id) }) }
-		e.watch(ctx, func() error { return e.cfg.Store.WatchEnded(ctx, noted) })
-	})
-	for _, s := range restored {
+	e.listen(ctx, &wg)
+	for _, s := range restored.keep {
 		s.keeper.Store(e.startKeeper(ctx, &wg, s))
 	}
+	wg.Go(func() { e.publishRestored(ctx, restored.rest) })
 	close(e.restoredC)
 	for {
 		select {
@@ -125,6 +133,28 @@ func (e *Engine) Run(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// listen starts what hears of the world, and looks around by itself.
+func (e *Engine) listen(ctx context.Context, wg *sync.WaitGroup) {
+	wg.Go(func() {
+		e.watch(ctx, func() error { return e.cfg.Links.Watch(ctx, e.ended) })
+	})
+	wg.Go(func() {
+		noted := func(id AttachmentID) { wg.Go(func() { e.noted(ctx, id) }) }
+		e.watch(ctx, func() error { return e.cfg.Store.WatchEnded(ctx, noted) })
+	})
+	wg.Go(func() { e.patrol(ctx) })
+	if e.cfg.Cluster == nil {
+		return
+	}
+	wg.Go(func() {
+		e.watch(ctx, func() error { return e.cfg.Cluster.Watch(ctx, e.heard) })
+	})
+	wg.Go(func() {
+		e.watch(ctx, func() error { return e.cfg.Store.WatchPassed(ctx, func(AttachmentID) { e.lookForLate() }) })
+	})
+	wg.Go(func() { e.serveLate(ctx) })
 }
 
 // watchAgain is the wait before a watch is tried again. What keeps it from working
@@ -195,10 +225,7 @@ func (e *Engine) letGo(s *session) error {
 func (e *Engine) ended(path string) {
 	for _, s := range e.all() {
 		if s.att.Netns.Path == path {
-			select {
-			case s.goneC <- struct{}{}:
-			default: // one word is waiting already
-			}
+			s.poke()
 		}
 	}
 }
@@ -222,9 +249,11 @@ func (e *Engine) newSession(rec Record) *session {
 		cfg:    &e.cfg,
 		log: e.cfg.Log.With("attachment", rec.AttachmentID.String(), "network", rec.Network,
 			"pod", rec.Pod.Namespace+"/"+rec.Pod.Name),
-		att:   rec.Attachment,
-		rec:   rec,
-		goneC: make(chan struct{}, 1),
+		att:       rec.Attachment,
+		plan:      planFor(rec.Workload, rec.VFIO),
+		effective: rec.effective(),
+		rec:       rec,
+		goneC:     make(chan struct{}, 1),
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

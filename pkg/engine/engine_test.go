@@ -40,6 +40,7 @@ func mustDetach(t *testing.T, e *Engine, container string) {
 // nothingLeft fails when the world remembers anything of anybody.
 func nothingLeft(t *testing.T, w *world) {
 	t.Helper()
+	synctest.Wait() // ports are closed after the answer
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.records) > 0 {

@@ -61,7 +61,7 @@ func (s *session) silence(before dhcp4.State) {
 // await waits for the machine's next event.
 func (s *session) await(ctx context.Context, w *wire) (dhcp4.Event, error) {
 	timer := s.cfg.timer(s.machine.Deadline())
-	defer timer.Stop()
+	defer func() { timer.Stop() }()
 	for {
 		select {
 		case <-ctx.Done():
@@ -79,6 +79,8 @@ func (s *session) await(ctx context.Context, w *wire) (dhcp4.Event, error) {
 			if err := s.present(ctx); err != nil {
 				return nil, err
 			}
+			timer.Stop() // the machine may have slept
+			timer = s.cfg.timer(s.machine.Deadline())
 		case o := <-w.openedC:
 			if err := s.opened(ctx, w, o); err != nil {
 				return nil, err

@@ -3,10 +3,10 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 
-	"github.com/dhcp-meta/dhcp-meta/pkg/engine/dhcp4"
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/network"
 )
 
@@ -50,8 +50,9 @@ type Publication struct {
 	Gateways []netip.Addr
 	// OVN says that OVN-Kubernetes plugs the interface.
 	OVN bool
-	// PortSecurity is how far the port of the interface is pinned to Addr; never
-	// network.PortSecurityAuto.
+	// PortSecurity is how far the port of the interface is pinned to Addr. For a VM
+	// it is never network.PortSecurityAuto; for a container that pins IPv4 and leaves
+	// IPv6 as it is.
 	PortSecurity network.PortSecurity
 }
 
@@ -90,32 +91,12 @@ func (s *session) report(reason EventReason, message string) {
 	}
 }
 
-// publish tells the publisher of a lease. What goes wrong does not take the lease
-// from the pod.
-func (s *session) publish(ctx context.Context, l dhcp4.Lease) {
-	if p := s.cfg.Publisher; p != nil {
-		s.published = true
-		if err := p.Publish(ctx, s.publication(l)); err != nil {
-			s.trouble("lease is not published", err)
-		}
+// reportLeased tells the reporter which address the attachment has now.
+func (s *session) reportLeased() {
+	l := s.rec.Lease
+	if s.plan.Configure {
+		s.report(AddressLeased, fmt.Sprintf("address %s from DHCP server %s", l.Addr, l.Server))
+		return
 	}
-}
-
-// publication is what is published of a lease of the session.
-func (s *session) publication(l dhcp4.Lease) Publication {
-	p := Publication{Attachment: s.att, Workload: s.rec.Workload, HardwareAddr: s.rec.HardwareAddr, Addr: l.Addr}
-	if gw := gatewayOf(l); gw.IsValid() {
-		p.Gateways = []netip.Addr{gw}
-	}
-	return p
-}
-
-// withdraw tells the publisher that the lease is gone, if it was told of one.
-func (s *session) withdraw(ctx context.Context) {
-	if p := s.cfg.Publisher; p != nil && s.published {
-		s.published = false
-		if err := p.Withdraw(ctx, s.att); err != nil {
-			s.trouble("lease is not withdrawn", err)
-		}
-	}
+	s.report(AddressFound, fmt.Sprintf("DHCP server %s has address %s for the guest", l.Server, l.Addr))
 }

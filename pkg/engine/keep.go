@@ -206,7 +206,11 @@ func (s *session) undefended(err error) error {
 
 // present returns ErrGone when the interface is no longer there.
 func (s *session) present(ctx context.Context) error {
-	_, err := s.cfg.Links.Inspect(ctx, s.rec.Target())
+	t := s.rec.Target()
+	if !s.plan.Keep {
+		t.IfName = "" // a guest's may have another name by now, or be nowhere
+	}
+	_, err := s.cfg.Links.Inspect(ctx, t)
 	if errors.Is(err, ErrGone) {
 		return err
 	}

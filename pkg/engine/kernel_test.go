@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/dhcp4"
@@ -34,6 +35,12 @@ func (l links) Inspect(_ context.Context, t Target) (Link, error) {
 	s, err := l.find(t)
 	if err != nil {
 		return Link{}, err
+	}
+	if t.IfName == "" {
+		return Link{Netns: s.link.Netns}, nil
+	}
+	if s.noLink {
+		return Link{}, fmt.Errorf("%s is not in netns %s: %w", t.IfName, t.Netns.Path, ErrGone)
 	}
 	return s.link, nil
 }
@@ -242,6 +249,30 @@ func describe(s dhcp4.Send) string {
 	return fmt.Sprintf("%s to %s", s.Msg.MessageType(), to)
 }
 
-func (l links) Strip(context.Context, Target, []netip.Prefix) ([]netip.Prefix, error) {
-	return nil, nil
+// Strip takes addresses that the wrapped plugin has put there.
+func (l links) Strip(_ context.Context, t Target, addrs []netip.Prefix) ([]netip.Prefix, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s, err := l.find(t)
+	if err != nil {
+		return nil, err
+	}
+	if l.stripErr != nil {
+		return nil, l.stripErr
+	}
+	var taken []netip.Prefix
+	s.foreign = slices.DeleteFunc(s.foreign, func(p netip.Prefix) bool {
+		if len(addrs) > 0 && !slices.Contains(addrs, p) {
+			return false
+		}
+		taken = append(taken, p)
+		return true
+	})
+	if len(addrs) == 0 && s.setup.Addr.IsValid() {
+		l.t.Errorf("Strip takes %s, which the engine has put there", s.setup.Addr)
+	}
+	if len(taken) > 0 {
+		l.note("strip %v", taken)
+	}
+	return taken, nil
 }

@@ -23,7 +23,9 @@ func (s *session) use(ctx context.Context, w *wire, u dhcp4.Use) error {
 	if fresh || have.Addr != s.rec.Setup.Addr {
 		s.announceAddr(ctx, w)
 	}
-	s.tell(ctx, old, fresh)
+	if err := s.tell(ctx, old, fresh); err != nil {
+		return err
+	}
 	if s.troubles == troubles {
 		s.wellAgain()
 	}
@@ -91,7 +93,7 @@ func (s *session) configure(ctx context.Context, have Setup, fresh bool) error {
 
 // tell says what is new in the session's lease: the log, whoever reads
 // events, and the publisher. Renewals are a metric, not a line.
-func (s *session) tell(ctx context.Context, old dhcp4.Lease, fresh bool) {
+func (s *session) tell(ctx context.Context, old dhcp4.Lease, fresh bool) error {
 	l := s.rec.Lease
 	if !s.answered.Addr.IsValid() {
 		s.answered = s.rec.Setup
@@ -101,8 +103,13 @@ func (s *session) tell(ctx context.Context, old dhcp4.Lease, fresh bool) {
 	}
 	if fresh {
 		s.log.Info("leased", "address", l.Addr, "server", l.Server, "lifetime", lifetimeText(l.Lifetime))
-		s.publish(ctx, l)
-		return
+		if err := s.publish(ctx, l); err != nil {
+			return err
+		}
+		if !s.adding { // an ADD may still fail
+			s.reportLeased()
+		}
+		return nil
 	}
 	if old.Server != l.Server {
 		s.log.Info("another server keeps the lease now", "address", l.Addr, "from", old.Server, "to", l.Server)
@@ -110,7 +117,10 @@ func (s *session) tell(ctx context.Context, old dhcp4.Lease, fresh bool) {
 	found := changes(old, l)
 	if len(found) == 0 {
 		s.log.Debug("renewed", "address", l.Addr, "server", l.Server, "lifetime", lifetimeText(l.Lifetime))
-		return
+		if s.restored {
+			return s.publish(ctx, l)
+		}
+		return nil
 	}
 	var words []string
 	for _, c := range found {
@@ -120,7 +130,7 @@ func (s *session) tell(ctx context.Context, old dhcp4.Lease, fresh bool) {
 	text := strings.Join(words, "; ")
 	s.log.Warn("lease has changed", "address", l.Addr, "changes", text, "policy", string(s.settings.OnChange))
 	s.report(LeaseChanged, "DHCP server "+l.Server.String()+" has changed the lease: "+text)
-	s.publish(ctx, l)
+	return s.publish(ctx, l)
 }
 
 func lifetimeText(d time.Duration) string {

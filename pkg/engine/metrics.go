@@ -27,6 +27,7 @@ const (
 	metricAttach    = "dhcp_engine_attach_seconds"
 	metricRestored  = "dhcp_engine_restored_records_total"
 	metricStore     = "dhcp_engine_store_errors_total"
+	metricDead      = "dhcp_engine_dead_attachments_total"
 )
 
 // Metrics counts what the engine does. Labels have few values: never a pod, a
@@ -45,6 +46,7 @@ type Metrics struct {
 	attach      *prometheus.HistogramVec
 	restored    *prometheus.CounterVec
 	storeErrors prometheus.Counter
+	dead        *prometheus.CounterVec
 }
 
 // NewMetrics registers the metrics with r; with a nil r they are counted for
@@ -75,6 +77,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		released:    counter(metricReleases, "Leases given back, by result (sent, unsent).", "result"),
 		restored:    counter(metricRestored, "Records found at start, by what became of them.", "result"),
 		storeErrors: counter(metricStore, "Records that could not be written or deleted.").WithLabelValues(),
+		dead:        counter(metricDead, "Attachments that ended without a DEL, by what was found gone (pod, namespace).", "gone"),
 		attach: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: metricAttach, Help: "Time of an ADD inside the engine, by result (ok, or the CNI code's meaning).",
 			Buckets: []float64{.01, .03, .1, .3, 1, 3, 10, 30, 120},
@@ -88,6 +91,9 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	}
 	for _, result := range []string{"sent", "unsent"} {
 		m.released.WithLabelValues(result)
+	}
+	for _, gone := range []string{"pod", "namespace"} {
+		m.dead.WithLabelValues(gone)
 	}
 	return m
 }
@@ -145,7 +151,7 @@ func (a attachments) Collect(c chan<- prometheus.Metric) {
 		if v.phase == Releasing {
 			unsent++
 		}
-		if end := v.lease.ExpireAt(); v.lease.Addr.IsValid() && !end.IsZero() && (nearest.IsZero() || end.Before(nearest)) {
+		if end := v.lease.ExpireAt(); v.kept && v.lease.Addr.IsValid() && !end.IsZero() && (nearest.IsZero() || end.Before(nearest)) {
 			nearest = end
 		}
 	}

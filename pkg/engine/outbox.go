@@ -155,13 +155,20 @@ func (e *Engine) carriers(ctx context.Context, s *session) []Target {
 	}
 	own := len(found)
 	for _, o := range e.all() {
-		if o != s && o.att.Network == s.att.Network && o.look().lease.Addr.IsValid() {
+		if o != s && o.att.Network == s.att.Network && o.carries() {
 			found = append(found, o.att.Target())
 		}
 	}
 	others := found[own:]
 	rand.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
 	return found
+}
+
+// carries tells whether the interface of a session can carry messages: it has an
+// address, and is no guest's.
+func (s *session) carries() bool {
+	v := s.look()
+	return v.kept && v.lease.Addr.IsValid()
 }
 
 // revoke drops the waiting RELEASEs of a network that are for addr, or for the

@@ -18,6 +18,8 @@ const (
 
 // Plan is what the engine does for an attachment.
 type Plan struct {
+	// Borrow takes its device off vfio-pci for the time of the exchange.
+	Borrow bool
 	// Configure puts the address on the interface.
 	Configure bool
 	// Keep renews the lease for the life of the attachment.
@@ -27,10 +29,11 @@ type Plan struct {
 }
 
 // planFor decides. A guest does for itself what the engine does for a container,
-// and an address on its pod's interface would be in its way.
-func planFor(w Workload) Plan {
-	container := w == Container
-	return Plan{Configure: container, Keep: container, Release: container}
+// and an address on its pod's interface would be in its way. A device on vfio-pci
+// is somebody else's from the moment in which it is back.
+func planFor(w Workload, vfio bool) Plan {
+	serve := w == Container && !vfio
+	return Plan{Borrow: vfio, Configure: serve, Keep: serve, Release: serve}
 }
 
 // leastMTU is what every host must be able to take (RFC 791, 3.1). With less, our

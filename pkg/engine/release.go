@@ -30,8 +30,17 @@ func (s *session) undo(ctx context.Context, w *wire) { s.finish(ctx, w, true) }
 // not be sent waits in the outbox. An attachment always ends.
 func (s *session) end(ctx context.Context) {
 	w := s.newWire()
-	defer w.close()
+	defer s.engine.closeLater(w)
 	s.finish(ctx, w, s.plan.Release && s.rec.Phase != Superseded)
+}
+
+// endCutOff is the end of an attachment whose ADD was cut off by the end of the
+// engine. A server may hold the address for us, and while the interface is there it
+// can be told. A device that was borrowed is back, and has none.
+func (s *session) endCutOff(ctx context.Context) {
+	w := s.newWire()
+	defer s.engine.closeLater(w)
+	s.finish(ctx, w, !s.plan.Borrow)
 }
 
 // finish has time of its own, since that of the caller may be over, and time

@@ -9,25 +9,29 @@ import (
 	"time"
 
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/dhcp4"
-	"github.com/dhcp-meta/dhcp-meta/pkg/engine/network"
 )
 
 // errEnded says that a restored session turned out to have nothing to go on with.
 var errEnded = errors.New("attachment has ended")
 
-// restore makes sessions of the records. It returns those that need a keeper;
-// it enters no namespace but those of records from another boot, and sends
-// nothing.
-func (e *Engine) restore(ctx context.Context) ([]*session, error) {
+// restored are the sessions that a start has found.
+type restored struct {
+	// keep need a keeper; rest are those of leases that nobody keeps.
+	keep, rest []*session
+}
+
+// restore makes sessions of the records. It enters no namespace but those of
+// records from another boot, and sends nothing.
+func (e *Engine) restore(ctx context.Context) (restored, error) {
 	recs, err := e.cfg.Store.Load()
 	if err != nil {
-		return nil, err
+		return restored{}, err
 	}
 	ended, err := e.cfg.Store.Ended()
 	if err != nil { // their leases expire, as they would without the notes
 		e.cfg.Log.Warn("cannot tell which attachments have ended meanwhile", "error", err)
 	}
-	var keep []*session
+	var found restored
 	for _, rec := range settleTakeovers(recs) {
 		usable := true
 		if rec.BootID != e.cfg.BootID {
@@ -38,9 +42,9 @@ func (e *Engine) restore(ctx context.Context) ([]*session, error) {
 			e.lose(s, "other boot")
 			continue
 		}
-		s.plan = planFor(rec.Workload)
-		s.published = rec.Phase == Leased
-		if s.settings, err = network.Parse(rec.DHCP); err != nil {
+		s.published = rec.Phase == Leased && e.cfg.Publisher != nil
+		s.restored = s.published
+		if s.settings, err = settingsFor(rec); err != nil {
 			s.log.Warn("record cannot be used, its lease is left to expire", "error", err)
 			e.lose(s, "unusable")
 			continue
@@ -54,8 +58,12 @@ func (e *Engine) restore(ctx context.Context) ([]*session, error) {
 		}
 		s.showRestored()
 		e.cfg.Metrics.restored.WithLabelValues(string(s.rec.Phase)).Inc()
-		if s.rec.Phase != Superseded {
-			keep = append(keep, s)
+		switch {
+		case s.rec.Phase == Superseded:
+		case s.plan.Keep, s.ended, s.rec.Phase != Leased: // the last two have only to be ended
+			found.keep = append(found.keep, s)
+		default:
+			found.rest = append(found.rest, s)
 		}
 	}
 	for _, id := range ended {
@@ -65,10 +73,10 @@ func (e *Engine) restore(ctx context.Context) ([]*session, error) {
 			}
 		}
 	}
-	for _, s := range keep {
-		s.spread = min(e.cfg.StartupSpread, time.Duration(len(keep))*spreadEach)
+	for _, s := range found.keep {
+		s.spread = min(e.cfg.StartupSpread, time.Duration(len(found.keep))*spreadEach)
 	}
-	return keep, nil
+	return found, nil
 }
 
 // lose forgets a record that nothing can be made of.
@@ -105,6 +113,8 @@ func (e *Engine) fromOtherBoot(ctx context.Context, rec Record) (_ Record, usabl
 		return rec, false
 	case rec.Phase != Leased && rec.Phase != Seeking && rec.Phase != Orphaned:
 		return rec, false
+	case !planFor(rec.Workload, rec.VFIO).Keep: // the guest has ended too
+		return rec, false
 	}
 	rec.BootID, rec.Setup = e.cfg.BootID, Setup{}
 	rec.Lease.Start = e.cfg.Now() // the latest that it can have been, as far as this boot can tell
@@ -121,7 +131,7 @@ func (e *Engine) fromOtherBoot(ctx context.Context, rec Record) (_ Record, usabl
 func (s *session) showRestored() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.seen = view{phase: s.rec.Phase, state: dhcp4.Rebooting, setup: s.rec.Setup,
+	s.seen = view{phase: s.rec.Phase, state: dhcp4.Rebooting, setup: s.rec.Setup, kept: s.plan.Keep,
 		held: s.rec.Lease.Addr, heldUntil: s.rec.Lease.ExpireAt(),
 		hardwareAddr: s.rec.HardwareAddr, clientID: s.rec.ClientID}
 	if s.rec.Phase == Leased {
@@ -133,18 +143,19 @@ func (s *session) showRestored() {
 // the event with which its machine goes on.
 func (s *session) resume(ctx context.Context) (dhcp4.Event, error) {
 	switch {
+	case s.rec.Phase == Claimed:
+		s.log.Info("ADD was cut off by the end of the engine, undoing it", "address", s.rec.Lease.Addr)
+		s.endCutOff(ctx)
+		return nil, errEnded
 	case s.ended:
 		s.log.Info("DEL came while the engine was away, ending the attachment", "address", s.rec.Lease.Addr)
 		s.end(ctx)
 		return nil, errEnded
-	case s.rec.Phase == Orphaned:
-		return nil, ErrGone
-	case s.rec.Phase == Claimed:
-		// The engine died in an ADD; its caller has given up. A server may hold
-		// the address for us, and while the interface is there it can be told.
-		s.log.Info("ADD was cut off by the end of the engine, undoing it", "address", s.rec.Lease.Addr)
+	case !s.plan.Keep: // a guest's, in a phase that it never has
 		s.end(ctx)
 		return nil, errEnded
+	case s.rec.Phase == Orphaned:
+		return nil, ErrGone
 	}
 	link, err := s.cfg.Links.Inspect(ctx, s.rec.Target())
 	if err != nil {

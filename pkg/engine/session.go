@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net"
@@ -25,18 +26,22 @@ type session struct {
 	// later one supersedes an earlier one.
 	att Attachment
 	seq uint64
+	// plan and effective follow from the record that the session began with.
+	plan      Plan
+	effective json.RawMessage
 
 	// What follows belongs to whoever runs the session.
 	rec      Record
 	settings network.Settings
-	plan     Plan
 	link     Link
 	machine  *dhcp4.Machine
 	answered Setup // what ADD put on the interface, or was there at a restart
 	judged   bool  // the record's setup has been held against what is there
 	kept     error // why the interface differs from the lease on purpose
 
+	adding     bool              // an ADD waits for the session
 	published  bool              // a lease was given to the publisher and not withdrawn
+	restored   bool              // from before a restart; not published since
 	toldRoutes []routing.Refusal // refusals that were told of
 	tally      tally
 	asked      asked
@@ -74,6 +79,7 @@ type view struct {
 	heldUntil time.Time
 	setup     Setup
 	lastErr   string
+	kept      bool // the engine renews the lease; otherwise it is its guest's
 
 	hardwareAddr net.HardwareAddr
 	clientID     []byte
@@ -88,7 +94,7 @@ func (s *session) look() view {
 
 // show makes the session's state visible to others.
 func (s *session) show() {
-	v := view{phase: s.rec.Phase, setup: s.rec.Setup, state: dhcp4.Stopped, held: s.rec.Lease.Addr, heldUntil: s.rec.Lease.ExpireAt(),
+	v := view{phase: s.rec.Phase, setup: s.rec.Setup, state: dhcp4.Stopped, kept: s.plan.Keep, held: s.rec.Lease.Addr, heldUntil: s.rec.Lease.ExpireAt(),
 		hardwareAddr: s.rec.HardwareAddr, clientID: s.rec.ClientID}
 	if s.machine != nil {
 		v.state = s.machine.State()
@@ -170,6 +176,7 @@ func (s *session) newMachine() *dhcp4.Machine {
 		DenyServers:  s.settings.DenyServers,
 		RapidCommit:  s.settings.RapidCommit,
 		Probe:        s.probes(),
+		Address:      s.settings.Address,
 		MTU:          s.link.MTU,
 		Rand:         s.cfg.Rand(),
 	})

@@ -14,8 +14,10 @@ import (
 func (e *Engine) stands(ctx context.Context, old *session, v view, rec Record, link Link) bool {
 	a := old.att
 	switch {
-	case !v.lease.Addr.IsValid(), a.Netns.Cookie != link.Netns.Cookie, a.Network != rec.Network, a.Pod != rec.Pod,
-		!bytes.Equal(v.hardwareAddr, link.HardwareAddr), !sameJSON(a.DHCP, rec.DHCP):
+	case !v.lease.Addr.IsValid(), v.lease.Expired(e.cfg.Now()), a.Netns.Cookie != link.Netns.Cookie, a.Network != rec.Network, a.Pod != rec.Pod,
+		old.plan != planFor(rec.Workload, rec.VFIO), a.DeviceID != rec.DeviceID, !sameJSON(old.effective, rec.effective()):
+		return false
+	case !bytes.Equal(v.hardwareAddr, link.HardwareAddr) && !(rec.VFIO && link.HardwareAddr == nil):
 		return false
 	}
 	return !v.setup.Addr.IsValid() || e.cfg.Links.Verify(ctx, a.Target(), v.setup) == nil
@@ -59,7 +61,7 @@ func (e *Engine) older(ctx context.Context, s *session) (older []*session, free 
 		if !o.sameClient(s) || o.seq >= s.seq || o.look().phase == Superseded {
 			continue
 		}
-		e.turns.interrupt(o.att.AttachmentID, fmt.Errorf("canceled: sandbox %s of the pod takes its place", s.att.ContainerID))
+		e.turns.interrupt(o.att.AttachmentID, fmt.Errorf("canceled: sandbox %s takes its place: %w", s.att.ContainerID, ErrSuperseded))
 		_, done, err := e.turns.take(ctx, o.att.AttachmentID)
 		if err != nil {
 			free()
@@ -105,6 +107,9 @@ func (s *session) inherit(ctx context.Context, w *wire, prior Record) (_ *dhcp4.
 	}
 	s.before = prior.HardwareAddr
 	if !s.knownAs(prior) {
+		if !s.plan.Release { // the guest may have it
+			return nil, true, nil
+		}
 		s.log.Info("lease of the older sandbox is given back: it was held under another identity",
 			"address", prior.Lease.Addr.Addr(), "older", prior.ContainerID)
 		sent = s.release(ctx, w, prior)
@@ -119,6 +124,7 @@ func (s *session) inherit(ctx context.Context, w *wire, prior Record) (_ *dhcp4.
 // it waits in the outbox instead.
 func (s *session) supersede(ctx context.Context, sent bool) {
 	s.unconfigure(ctx)
+	s.forgetPublished()
 	switch {
 	case !sent && (s.rec.Phase == Releasing || s.post(ctx)):
 		return

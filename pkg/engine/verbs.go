@@ -6,12 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/api"
-	"github.com/dhcp-meta/dhcp-meta/pkg/engine/network"
 )
 
 var _ api.Backend = (*Engine)(nil)
@@ -27,128 +25,6 @@ func (e *Engine) Marked(ctx context.Context, r api.Request) (bool, error) {
 	}
 	marked, err := e.cfg.Cluster.Marked(ctx, r.NAD)
 	return marked, api.WithCode(api.CodeTryAgain, err)
-}
-
-// Prepare tells whether Attach has a chance, before the wrapped plugin does
-// anything: engine and store are ready, the settings and the namespace are sound.
-func (e *Engine) Prepare(ctx context.Context, r api.Request) error {
-	if err := e.awaitRestored(ctx); err != nil {
-		return api.WithCode(api.CodeTryAgain, err)
-	}
-	if err := e.cfg.Store.Check(); err != nil {
-		return api.WithCode(api.CodeTryAgain, err)
-	}
-	if _, err := network.Parse(r.DHCP); err != nil {
-		return api.WithCode(api.CodeConfig, err)
-	}
-	_, err := e.cfg.Links.Inspect(ctx, Target{Netns: Netns{Path: r.Netns}})
-	return api.WithCode(codeOfLook(ctx), err)
-}
-
-// codeOfLook is the code for an interface that could not be looked at: the caller
-// named one that is wrong, unless it was the time that was over.
-func codeOfLook(ctx context.Context) uint {
-	if context.Cause(ctx) != nil {
-		return api.CodeTryAgain
-	}
-	return api.CodeEnv
-}
-
-// Attach gives the interface its address, or returns the one that it has.
-func (e *Engine) Attach(ctx context.Context, r api.Request) (api.Lease, error) {
-	start := e.cfg.Now()
-	ctx, cancel := withMargin(ctx, r.Timeout)
-	defer cancel()
-	if err := e.awaitRestored(ctx); err != nil {
-		return api.Lease{}, api.WithCode(api.CodeTryAgain, err)
-	}
-	ctx, done, err := e.turns.take(ctx, r.AttachmentID)
-	if err != nil {
-		return api.Lease{}, api.WithCode(api.CodeTryAgain, fmt.Errorf("wait for an earlier call for %s: %w", r.AttachmentID, err))
-	}
-	defer done()
-	l, err := e.attach(ctx, r, start)
-	e.cfg.Metrics.attached(err, e.cfg.Now().Sub(start))
-	return l, err
-}
-
-// withMargin bounds ctx by d, less what an answer needs on its way back; 0 is no
-// bound.
-func withMargin(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	if d <= 0 {
-		return context.WithCancel(ctx)
-	}
-	return context.WithTimeout(ctx, d-min(d/10, time.Second))
-}
-
-func (e *Engine) attach(ctx context.Context, r api.Request, start time.Time) (api.Lease, error) {
-	settings, err := network.Parse(r.DHCP)
-	if err != nil {
-		return api.Lease{}, api.WithCode(api.CodeConfig, err)
-	}
-	link, err := e.cfg.Links.Inspect(ctx, Target{Netns: Netns{Path: r.Netns}, IfName: r.IfName})
-	if err != nil {
-		return api.Lease{}, api.WithCode(codeOfLook(ctx), err)
-	}
-	rec := Record{BootID: e.cfg.BootID, Attachment: Attachment{
-		AttachmentID: r.AttachmentID, Network: r.Network, Pod: r.Pod, NAD: r.NAD, Wrapped: r.Wrapped, DeviceID: r.DeviceID,
-		Netns: link.Netns, DHCP: r.DHCP}}
-
-	// A note of a DEL is about what was there before this ADD.
-	if err := e.cfg.Store.ForgetEnded(r.AttachmentID); err != nil {
-		return api.Lease{}, api.WithCode(api.CodeTryAgain, err)
-	}
-	var prior *Record
-	if old := e.session(r.AttachmentID); old != nil {
-		if v := old.look(); e.stands(ctx, old, v, rec, link) {
-			return answer(v), nil
-		}
-		if prior = e.retire(ctx, old, r.Network); prior != nil && prior.Netns == link.Netns {
-			rec.Setup = prior.Setup // it may be on the interface still
-		}
-	}
-	s := e.newSession(rec)
-	s.settings, s.link = settings, link
-	lease, err := e.establish(ctx, s, prior)
-	if err != nil {
-		err = both(err, e.letGo(s))
-		return api.Lease{}, api.WithCode(api.CodeTryAgain, s.explain(err, e.cfg.Now().Sub(start)))
-	}
-	return lease, nil
-}
-
-// establish takes a new session from nothing to a kept lease. prior is what a
-// session with the same id held.
-func (e *Engine) establish(ctx context.Context, s *session, prior *Record) (api.Lease, error) {
-	if err := s.prepare(ctx); err != nil {
-		return api.Lease{}, err
-	}
-	older, free, err := e.older(ctx, s)
-	if err != nil {
-		return api.Lease{}, err
-	}
-	defer free()
-	for _, o := range older {
-		o.stop()
-		if held := o.rec; held.Lease.Addr.IsValid() {
-			prior = &held
-		}
-	}
-	if err := s.acquire(ctx, prior, older); err != nil {
-		return api.Lease{}, both(err, e.goOn(older))
-	}
-	if s.plan.Keep {
-		err = e.keep(s)
-	} else {
-		s.closeLeft()
-	}
-	if err = both(err, e.goOn(older)); err != nil {
-		s.stop()
-		s.closeLeft()
-		s.end(context.WithoutCancel(ctx))
-		return api.Lease{}, err
-	}
-	return answer(s.look()), nil
 }
 
 // both is errors.Join in one line, for people.
@@ -176,7 +52,7 @@ func (e *Engine) Check(ctx context.Context, r api.Request) (api.Lease, error) {
 	switch {
 	case !v.lease.Addr.IsValid():
 		return api.Lease{}, fmt.Errorf("%s has no lease (%s); last error: %s", where, v.state, orNone(v.lastErr))
-	case v.lease.Expired(e.cfg.Now()):
+	case v.kept && v.lease.Expired(e.cfg.Now()):
 		return api.Lease{}, fmt.Errorf("lease of %s for %s has expired", v.lease.Addr.Addr(), where)
 	}
 	if v.setup.Addr.IsValid() {
@@ -217,6 +93,7 @@ func (e *Engine) detach(ctx context.Context, id AttachmentID, wanted func() bool
 	if !wanted() {
 		return nil
 	}
+	e.forgetPassed(id)
 	s := e.session(id)
 	switch {
 	case s == nil:

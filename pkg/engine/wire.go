@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"sync"
 
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/dhcp4"
 )
@@ -113,4 +114,36 @@ func (w *wire) closePort() {
 		_ = w.port.Close() // a socket that is done with: nothing to be done about an error
 		w.port = nil
 	}
+}
+
+// closing are wires that are being closed after the answer to the verb that used
+// them: the kernel takes its time to end a packet socket, tens of milliseconds
+// each, which is nothing that a runtime has to wait for.
+type closing struct {
+	mu   sync.Mutex
+	over bool
+	wg   sync.WaitGroup
+}
+
+// wait waits until all are closed. Whatever is closed later is closed at once.
+func (c *closing) wait() {
+	c.mu.Lock()
+	c.over = true
+	c.mu.Unlock()
+	c.wg.Wait()
+}
+
+// closeLater closes a wire that nobody uses any more; a nil one is none.
+func (e *Engine) closeLater(w *wire) {
+	if w == nil {
+		return
+	}
+	c := &e.closing
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over {
+		w.close()
+		return
+	}
+	c.wg.Go(w.close)
 }

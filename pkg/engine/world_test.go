@@ -37,11 +37,17 @@ type world struct {
 	watchErr  error
 	clearErr  error
 	cfgErr    error
+	stripErr  error
 	onNote    func(string)
 	onSend    func() // before a message leaves
 	noAnswer  bool   // of ARP: unicast cannot be sent
 	workload  Workload
+	cluster   cluster
+	devices   *devices // nil: the engine has none
 	audience  *audience
+	passedBy  map[AttachmentID]api.Request // ADDs without an engine
+	passedC   func(AttachmentID)
+	now       func() time.Time // the boot clock, if not the simulated one
 	noteLeft  func(AttachmentID)
 	notesLeft map[AttachmentID]bool // by DELs while no engine was there
 	protected []netip.Prefix
@@ -56,6 +62,8 @@ type space struct {
 	until   time.Time // when the kernel takes the address away; zero: never
 	carrier chan struct{}
 	gone    bool
+	noLink  bool           // its device is on vfio-pci
+	foreign []netip.Prefix // addresses of the wrapped plugin
 	ports   []*port
 	routes  []netip.Prefix // to other interfaces
 
@@ -135,11 +143,20 @@ func (w *world) since() []string {
 // start starts an engine; stop ends it and leaves the world as it is.
 func (w *world) start() (e *Engine, stop func()) {
 	cfg := Config{
-		Links: links{w}, Store: disk{w}, Cluster: workloads{w}, Now: time.Now, BootID: w.bootID,
+		Links: links{w}, Store: disk{w}, Cluster: kubernetes{w}, Now: time.Now, BootID: w.bootID,
 		Protected: w.protected, ExchangesPerNetwork: 16, StartupSpread: 10 * time.Second,
 		Rand:    func() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) },
 		Log:     slog.New(slog.NewTextHandler(w.t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Metrics: NewMetrics(nil),
+	}
+	if w.cluster.none {
+		cfg.Cluster = nil
+	}
+	if w.devices != nil {
+		cfg.Devices, cfg.Window = w.devices, 20*time.Second
+	}
+	if w.now != nil {
+		cfg.Now = w.now
 	}
 	if w.audience != nil {
 		cfg.Publisher, cfg.Reporter = w.audience, w.audience
@@ -169,15 +186,6 @@ func request(container, path string) api.Request {
 		Pod: Pod{Namespace: "shop", Name: "web-0", UID: "uid-1"}, Timeout: 100 * time.Second,
 	}
 }
-
-type workloads struct{ *world }
-
-func (w workloads) Facts(_ context.Context, a Attachment) (Facts, error) {
-	return Facts{Workload: w.workload, DHCP: a.DHCP}, nil
-}
-func (w workloads) Marked(context.Context, string) (bool, error) { return false, nil }
-func (w workloads) Gone(context.Context, Pod) (bool, error)      { return false, nil }
-func (w workloads) Watch(ctx context.Context, _ func(Pod)) error { <-ctx.Done(); return nil }
 
 // disk is a Store in memory.
 type disk struct{ *world }
@@ -227,9 +235,24 @@ func (d disk) Delete(id AttachmentID) error {
 
 func (d disk) Check() error { return nil }
 
-func (d disk) Passed() ([]api.Request, error)                              { return nil, nil }
-func (d disk) ForgetPassed(AttachmentID) error                             { return nil }
-func (d disk) WatchPassed(ctx context.Context, _ func(AttachmentID)) error { <-ctx.Done(); return nil }
+func (d disk) Passed() ([]api.Request, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Collect(maps.Values(d.passedBy)), nil
+}
+
+func (d disk) ForgetPassed(id AttachmentID) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.passedBy, id)
+	return nil
+}
+
+func (d disk) WatchPassed(ctx context.Context, passed func(AttachmentID)) error {
+	d.change(func() { d.passedC = passed })
+	<-ctx.Done()
+	return nil
+}
 
 func (d disk) ForgetEnded(id AttachmentID) error {
 	d.mu.Lock()

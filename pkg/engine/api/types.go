@@ -105,7 +105,8 @@ type Status struct {
 	Network string `json:"network"`
 	Netns   string `json:"netns"`
 	// State is a state of RFC 2131 or "PROBING"; where no client runs any more,
-	// "SUPERSEDED", "ORPHANED" or "RELEASING".
+	// "SUPERSEDED", "ORPHANED" or "RELEASING", or "REPORTED" for an address that is
+	// its guest's to ask for and keep.
 	State        string     `json:"state"`
 	HardwareAddr string     `json:"mac,omitempty"`
 	ClientID     string     `json:"clientID,omitempty"` // hexadecimal

@@ -116,6 +116,7 @@ func (m *Machine) relay(t *testing.T, name string, mark int) int {
 		if v == nil || v[2] != name {
 			continue
 		}
+		mark = m.subtests(mark)
 		t.Logf("in the machine:\n%s", strings.Join(m.Said.Since(from)[:mark-from], "\n"))
 		switch v[1] {
 		case "FAIL":
@@ -124,6 +125,18 @@ func (m *Machine) relay(t *testing.T, name string, mark int) int {
 			t.Skip("skipped in the machine")
 		}
 		return mark
+	}
+}
+
+// subtests is the mark behind the verdicts on a test's subtests, which stand below its
+// own, indented.
+func (m *Machine) subtests(mark int) int {
+	for {
+		line, next, err := m.next(mark)
+		if err != nil || !strings.HasPrefix(line, " ") {
+			return mark
+		}
+		mark = next
 	}
 }
 

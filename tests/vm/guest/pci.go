@@ -187,14 +187,31 @@ func (d Device) bind(t testing.TB, driver string) {
 	Write(t, "/sys/bus/pci/drivers_probe", string(d))
 }
 
+// Function is a virtual function of a physical one.
+func Function(t testing.TB, pf Device, i int) Device {
+	t.Helper()
+	d := Device(pf.link(fmt.Sprint("virtfn", i)))
+	if d == "" {
+		t.Fatalf("%s has no virtual function %d", string(pf), i)
+	}
+	return d
+}
+
+// MakeVFs makes the virtual functions of PF again, when a test has taken them away.
+func MakeVFs(t testing.TB) {
+	t.Helper()
+	// With the physical function up it would lose its link for seconds.
+	Run(t, "ip", "link", "set", PF.Netdev(t), "down")
+	if err := virtualFunctions(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // VF is a virtual function of PF on vfio-pci, as the SR-IOV operator leaves it: the
 // override clear. At the end of the test it must be so again.
 func VF(t testing.TB, i int) Device {
 	t.Helper()
-	d := Device(PF.link(fmt.Sprint("virtfn", i)))
-	if d == "" {
-		t.Fatalf("%s has no virtual function %d", string(PF), i)
-	}
+	d := Function(t, PF, i)
 	d.Bind(t, "vfio-pci")
 	Write(t, d.Path("driver_override"), "\n")
 	t.Cleanup(func() { d.MustBeBack(t) })

@@ -1,0 +1,252 @@
+package handover
+
+import (
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/dhcp-meta/dhcp-meta/tests/rig"
+	"github.com/dhcp-meta/dhcp-meta/tests/vm/guest"
+)
+
+// tracedLab is a wire with a server and an engine whose writes are seen.
+func tracedLab(t *testing.T, args ...string) (*guest.Lab, *guest.Tracer) {
+	t.Helper()
+	l := guest.NewLabWithout(t, args...)
+	l.Server = guest.StartServer(t)
+	return l, guest.Trace(t, l.Engine, args...)
+}
+
+// Where the kernel has no driver for the device, the ADD fails before the device is
+// touched, and says what is missing.
+func TestK70B77NoDriver(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		prepare func(t *testing.T)
+		word    string
+	}{
+		{"not on the disk", func(t *testing.T) { guest.Unload(t, "igbvf"); guest.Remove(t, "igbvf") }, "driver"},
+		{"blacklisted", func(t *testing.T) { guest.Unload(t, "igbvf"); guest.Blacklist(t, "igbvf") }, "blacklist"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			vf := guest.VF(t, 0)
+			l, tr := tracedLab(t)
+			tt.prepare(t)
+			refuse(t, l, newPod(t, l, vf, discover), 7, string(vf), tt.word)
+			untouched(t, tr)
+		})
+	}
+}
+
+// A driver that is on the disk and not loaded is loaded by the engine.
+func TestB77DriverNotLoaded(t *testing.T) {
+	vf := guest.VF(t, 0)
+	l := guest.NewLab(t)
+	guest.Unload(t, "igbvf")
+	p := newPod(t, l, vf, discover)
+	mustHave(t, l, p, l.Node.Add(t, p.call), 0)
+	l.Node.Del(t, p.call)
+	if !guest.Loaded("igbvf") {
+		t.Error("igbvf is not loaded; who has served the device?")
+	}
+}
+
+// A driver that fails to probe: the kernel says that the write went well, the device
+// has no driver, and the ADD fails with the device back. The kernel's driver fails
+// here since a process takes the group at the last moment, when all checks are over.
+func TestB77DriverFailsToProbe(t *testing.T) {
+	vf := guest.VF(t, 0)
+	l, tr := tracedLab(t)
+	var held atomic.Pointer[guest.Guest]
+	tr.Decide(func(s guest.Step) guest.Verdict {
+		if s.Sysfs() && strings.HasSuffix(s.Path, "/unbind") && held.Load() == nil {
+			held.Store(guest.HoldGroup(t, vf))
+		}
+		return guest.Verdict{}
+	})
+	p := newPod(t, l, vf, discover)
+	o, err := l.Node.CNI("ADD", p.call)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.Err == nil {
+		t.Fatalf("the ADD succeeded: %s", o.Stdout)
+	}
+	t.Logf("refused: %v", o.Err)
+	if vf.Driver() != "vfio-pci" || vf.Override() != "" {
+		t.Errorf("the device is not back: %v", vf)
+	}
+	if g := held.Load(); g != nil {
+		g.Release()
+	} else {
+		t.Error("the engine took the device from no driver")
+	}
+	l.Node.Del(t, p.call)
+	l.Engine.AwaitNoRecords(t)
+}
+
+// What somebody else has open is not touched: the unbind would block until that is
+// over, and nobody could end it.
+func TestGroupHeldByAnotherProcess(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		hold func(testing.TB, guest.Device) *guest.Guest
+	}{{"group", guest.HoldGroup}, {"device", guest.Hold}} {
+		t.Run(tt.name, func(t *testing.T) {
+			vf := guest.VF(t, 0)
+			l, tr := tracedLab(t)
+			vm := tt.hold(t, vf)
+			refuse(t, l, newPod(t, l, vf, discover), 11, string(vf))
+			untouched(t, tr)
+			vm.Release()
+			p := newPod(t, l, vf, discover)
+			mustHave(t, l, p, l.Node.Add(t, p.call), 0)
+			l.Node.Del(t, p.call)
+		})
+	}
+}
+
+// The kind of device decides, not its maker; an operator may narrow it.
+func TestB79K69AllowAndDeny(t *testing.T) {
+	vf := guest.VF(t, 0)
+	for _, tt := range []struct {
+		flag string
+		ok   bool
+	}{
+		{"--vfio-deny=8086:10ca", false}, {"--vfio-allow=15b3:101e", false}, {"--vfio-allow=15b3:101e,8086:10ca", true},
+	} {
+		t.Run(tt.flag, func(t *testing.T) {
+			l, tr := tracedLab(t, tt.flag)
+			p := newPod(t, l, vf, discover)
+			if !tt.ok {
+				refuse(t, l, p, 7, "8086:10ca")
+				untouched(t, tr)
+				return
+			}
+			mustHave(t, l, p, l.Node.Add(t, p.call), 0)
+			l.Node.Del(t, p.call)
+		})
+	}
+}
+
+// Devices that are on vfio-pci and are no virtual function of a network interface,
+// and addresses that are none: one clear error each.
+func TestBadDevices(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		device func(t *testing.T) guest.Device
+		words  []string
+	}{
+		{"a physical function", func(t *testing.T) guest.Device { return onVFIO(t, guest.BarePF) }, []string{"physical function"}},
+		{"no network interface", ssdFunction, []string{"network"}},
+		{"nothing there", func(*testing.T) guest.Device { return "0000:7f:1f.7" }, []string{"0000:7f:1f.7"}},
+		{"no address", func(*testing.T) guest.Device { return "eth0" }, []string{"eth0"}},
+		{"a path", func(*testing.T) guest.Device { return "../../../../etc/passwd" }, []string{"passwd"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := tt.device(t)
+			l, tr := tracedLab(t)
+			p := newPod(t, l, d, discover)
+			o, err := l.Node.CNI("ADD", p.call)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if o.Err == nil {
+				t.Fatalf("the ADD succeeded: %s", o.Stdout)
+			}
+			t.Logf("refused: %v", o.Err)
+			for _, word := range append(tt.words, string(d)) {
+				if !strings.Contains(o.Err.Msg+o.Err.Details, word) {
+					t.Errorf("the error does not say %q: %v", word, o.Err)
+				}
+			}
+			untouched(t, tr)
+		})
+	}
+}
+
+// onVFIO gives a device to vfio-pci for the test.
+func onVFIO(t *testing.T, d guest.Device) guest.Device {
+	t.Helper()
+	d.Bind(t, "vfio-pci")
+	guest.Write(t, d.Path("driver_override"), "\n")
+	t.Cleanup(func() {
+		d.MustBeBack(t)
+		d.Bind(t, "")
+	})
+	return d
+}
+
+// ssdFunction is a virtual function of the SSD, on vfio-pci.
+func ssdFunction(t *testing.T) guest.Device {
+	t.Helper()
+	guest.Run(t, "modprobe", "nvme")
+	guest.Await(t, "the SSD has its driver", func() bool { return guest.SSD.Driver() == "nvme" })
+	guest.Write(t, guest.SSD.Path("sriov_drivers_autoprobe"), "0")
+	guest.Write(t, guest.SSD.Path("sriov_numvfs"), "1")
+	t.Cleanup(func() {
+		guest.Write(t, guest.SSD.Path("sriov_numvfs"), "0")
+		guest.Run(t, "rmmod", "nvme")
+	})
+	return onVFIO(t, guest.Function(t, guest.SSD, 0))
+}
+
+// A sysfs that is mounted read-only, as in a container that was not told otherwise.
+func TestSysfsReadOnly(t *testing.T) {
+	vf := guest.VF(t, 0)
+	l := guest.NewLabWithout(t)
+	l.Server = guest.StartServer(t)
+	argv := []string{rig.Program("dhcp-engine"), "run", "--no-kubernetes", "--log-level=debug",
+		"--state-dir=" + l.Engine.StateDir, "--socket=" + l.Engine.Socket}
+	const script = `mount -o remount,bind,ro /sys && exec "$@"`
+	p, _ := guest.TraceProgram(t, "dhcp-engine", nil, append([]string{"/bin/busybox", "unshare", "-m", "sh", "-c", script, "sh"}, argv...)...)
+	l.Engine.Process = p
+	l.Engine.AwaitReady(t)
+	refuse(t, l, newPod(t, l, vf, discover), 7, "read-only")
+	if _, err := os.Stat(l.Engine.StateDir + "/borrowed/" + string(vf) + ".json"); err == nil {
+		t.Error("the journal says that the device is borrowed")
+	}
+}
+
+// The device goes away in the middle, as when somebody sets sriov_numvfs to 0: one
+// clear error, and no engine that hangs. When it is back it can be borrowed again.
+func TestDeviceVanishes(t *testing.T) {
+	vf := guest.VF(t, 1) // looked at again at the end
+	_ = vf
+	for _, tt := range []struct {
+		name string
+		at   func(guest.Step) bool
+	}{
+		{"before it is unbound", func(s guest.Step) bool { return strings.HasSuffix(s.Path, "vfio-pci/unbind") }},
+		{"without a driver", func(s guest.Step) bool { return strings.HasSuffix(s.Path, "/drivers_probe") }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := guest.VF(t, 0)
+			l, tr := tracedLab(t)
+			var gone atomic.Bool
+			tr.Decide(func(s guest.Step) guest.Verdict {
+				if s.Sysfs() && tt.at(s) && gone.CompareAndSwap(false, true) {
+					guest.Write(t, guest.PF.Path("sriov_numvfs"), "0")
+				}
+				return guest.Verdict{}
+			})
+			p := newPod(t, l, d, discover)
+			o, err := l.Node.CNI("ADD", p.call)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if o.Err == nil || !gone.Load() {
+				t.Fatalf("the ADD succeeded, or the device was never taken: %s", o.Stdout)
+			}
+			t.Logf("refused: %v", o.Err)
+			l.Node.Del(t, p.call)
+			guest.MakeVFs(t)
+			guest.VF(t, 0)
+			again := newPod(t, l, d, discover)
+			mustHave(t, l, again, l.Node.Add(t, again.call), 0)
+			l.Node.Del(t, again.call)
+			l.Engine.AwaitNoRecords(t)
+		})
+	}
+}

@@ -167,7 +167,7 @@ func (e *Engine) Records(t testing.TB) []string {
 func (e *Engine) AwaitNoRecords(t testing.TB) {
 	t.Helper()
 	folder := filepath.Join(e.StateDir, "attachments")
-	err := awaitFolder(t.Context(), folder, Patience, func() bool { return len(e.Records(t)) == 0 })
+	err := AwaitFolder(t.Context(), folder, Patience, func() bool { return len(e.Records(t)) == 0 })
 	if err != nil {
 		t.Errorf("records left: %v: %v", e.Records(t), err)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,13 +31,15 @@ type recording struct {
 	Real, Log string
 	// Fail are verbs that fail after the real plugin has run.
 	Fail []string
+	// As names the real plugin behind one that is played under another name.
+	As map[string]string
 }
 
 // Recorded is one call of a delegate.
 type Recorded struct {
 	Plugin, Verb        string
 	ContainerID, IfName string
-	Netns, Args         string
+	Netns, Args, Path   string
 	Stdin               json.RawMessage
 }
 
@@ -45,24 +48,39 @@ type Recorded struct {
 func NewRecorder(t testing.TB, plugins []string, fail ...string) *Recorder {
 	t.Helper()
 	folder := t.TempDir()
-	r := &Recorder{Folder: folder, conf: recording{Real: Plugins(), Log: filepath.Join(folder, "calls.jsonl"), Fail: fail}}
+	r := &Recorder{Folder: folder, conf: recording{
+		Real: Plugins(), Log: filepath.Join(folder, "calls.jsonl"), Fail: fail, As: map[string]string{},
+	}}
+	for _, name := range plugins {
+		r.Play(t, name, name)
+	}
+	return r
+}
+
+// Play adds a plugin of any name, behind which a real one of another does the work.
+func (r *Recorder) Play(t testing.TB, name, real string) {
+	t.Helper()
+	r.conf.As[name] = real
 	b, err := json.Marshal(r.conf)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(folder, recorderConf), b, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(r.Folder, recorderConf), b, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range plugins {
-		if err := os.Symlink(self, filepath.Join(folder, name)); err != nil {
-			t.Fatal(err)
-		}
+	if err := os.Symlink(self, filepath.Join(r.Folder, name)); err != nil {
+		t.Fatal(err)
 	}
-	return r
+}
+
+// Files are the names of what must stand together wherever the recorder's plugins
+// are to be found, besides in its folder.
+func (r *Recorder) Files() []string {
+	return append(slices.Collect(maps.Keys(r.conf.As)), recorderConf)
 }
 
 // Calls returns the calls so far, in order; with verbs, only those of the verbs.
@@ -112,13 +130,13 @@ func playPlugin(conf recording, plugin string) int {
 	call := Recorded{
 		Plugin: plugin, Verb: os.Getenv("CNI_COMMAND"),
 		ContainerID: os.Getenv("CNI_CONTAINERID"), IfName: os.Getenv("CNI_IFNAME"),
-		Netns: os.Getenv("CNI_NETNS"), Args: os.Getenv("CNI_ARGS"), Stdin: stdin,
+		Netns: os.Getenv("CNI_NETNS"), Args: os.Getenv("CNI_ARGS"), Path: os.Getenv("CNI_PATH"), Stdin: stdin,
 	}
 	if err := call.append(conf.Log); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	cmd := exec.Command(filepath.Join(conf.Real, plugin))
+	cmd := exec.Command(filepath.Join(conf.Real, conf.As[plugin]))
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), os.Stdout, os.Stderr
 	if slices.Contains(conf.Fail, call.Verb) {
 		cmd.Stdout = nil

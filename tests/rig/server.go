@@ -93,7 +93,7 @@ func (f leaseFile) Held(t testing.TB) []Held {
 func (f leaseFile) AwaitHeld(t testing.TB, what string, ok func([]Held) bool) []Held {
 	t.Helper()
 	var held []Held
-	err := awaitFolder(t.Context(), filepath.Dir(f.path), Patience, func() bool {
+	err := AwaitFolder(t.Context(), filepath.Dir(f.path), Patience, func() bool {
 		held = f.Held(t)
 		return ok(held)
 	})
@@ -105,7 +105,7 @@ func (f leaseFile) AwaitHeld(t testing.TB, what string, ok func([]Held) bool) []
 
 // AwaitFile waits until a file is there; its folder must be there already.
 func AwaitFile(ctx context.Context, path string, wait time.Duration) error {
-	return awaitFolder(ctx, filepath.Dir(path), wait, func() bool {
+	return AwaitFolder(ctx, filepath.Dir(path), wait, func() bool {
 		_, err := os.Stat(path)
 		return err == nil
 	})
@@ -115,9 +115,9 @@ func AwaitFile(ctx context.Context, path string, wait time.Duration) error {
 // empties its file for a moment whenever it writes it anew.
 const settle = 50 * time.Millisecond
 
-// awaitFolder asks ok now and at every change in a folder, until it says yes and
+// AwaitFolder asks ok now and at every change in a folder, until it says yes and
 // still says so when nothing has changed for the time of settle.
-func awaitFolder(ctx context.Context, folder string, wait time.Duration, ok func() bool) error {
+func AwaitFolder(ctx context.Context, folder string, wait time.Duration, ok func() bool) error {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
 		return err

@@ -152,6 +152,14 @@ func (n *Node) InstallPlugins(t testing.TB) {
 	}
 }
 
+// InstallRecorder puts a recorder's plugins into Plugins, over what is there.
+func (n *Node) InstallRecorder(t testing.TB, r *rig.Recorder) {
+	t.Helper()
+	for _, name := range r.Files() {
+		n.Link(t, filepath.Join(r.Folder, name), filepath.Join(Plugins, name))
+	}
+}
+
 // Link makes a symbolic link on the node, in the place of what is there.
 func (n *Node) Link(t testing.TB, target, path string) {
 	t.Helper()

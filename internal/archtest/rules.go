@@ -50,7 +50,7 @@ var plugin = map[string]string{
 // unready has what takes its time to be initialised, or waits for what does.
 var unready = map[string]string{
 	"bufio": early, "bytes": early, "context": early, "encoding": early, "fmt": early, "io": early, "log": early,
-	"net": early, "os": early, "path": early, "reflect": early, "regexp": early, "strconv": early, "strings": early, "unicode": early,
+	"net": early, "os": early, "path": early, "reflect": early, "regexp": early, "strconv": early, "strings": early,
 }
 
 var noRim = map[string]string{netlink: edge, packet: edge, clientGo: edge}
@@ -64,11 +64,15 @@ var rules = map[string]rule{
 	}},
 	"cmd/dhcp-meta": {ours: []string{"internal/build", "pkg/delegate", "pkg/delegate/aside/early"}, never: plugin},
 
-	"internal/archtest":         {direct: []string{}},
-	"internal/atomicfile":       {direct: []string{}},
-	"internal/boot":             {direct: []string{"golang.org/x/sys/unix"}},
-	"internal/build":            {direct: []string{}},
-	"internal/nic":              {ours: []string{"pkg/engine", "pkg/engine/dhcp4"}, never: map[string]string{clientGo: edge}},
+	"internal/archtest":   {direct: []string{}},
+	"internal/atomicfile": {direct: []string{}},
+	"internal/boot":       {direct: []string{"golang.org/x/sys/unix"}},
+	"internal/build":      {direct: []string{}},
+	"internal/nic":        {ours: []string{"pkg/engine", "pkg/engine/dhcp4"}, never: map[string]string{clientGo: edge}},
+	"internal/kube": {
+		ours:  []string{"internal/atomicfile", "internal/build", "internal/kube/podnetworks", "pkg/engine", "pkg/engine/api", "pkg/engine/network"},
+		never: map[string]string{netlink: edge, packet: edge},
+	},
 	"internal/kube/podnetworks": {direct: []string{}},
 	"internal/publish":          {ours: []string{"pkg/engine", "pkg/engine/dhcp4", "pkg/engine/network"}, direct: []string{}, never: noRim},
 

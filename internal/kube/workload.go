@@ -1,0 +1,39 @@
+package kube
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/dhcp-meta/dhcp-meta/pkg/engine"
+)
+
+// Labels by which KubeVirt's pods are known.
+const (
+	roleLabel    = "kubevirt.io" // "virt-launcher" for the pod of a virtual machine
+	vmNameLabel  = "vm.kubevirt.io/name"
+	launcherRole = "virt-launcher"
+	// migrationLabel is on the pod that a virtual machine is about to move to.
+	migrationLabel = "kubevirt.io/migrationJobUID"
+	// domainAnnotation has the name of the VirtualMachineInstance.
+	domainAnnotation = "kubevirt.io/domain"
+)
+
+// workloadOf tells a virtual machine from a container. Either label will do:
+// OVN-Kubernetes looks at the first, the text of OKEP-6224 names the second. So
+// the second one on a plain pod makes a virtual machine of it: its interface gets
+// no address. A virtual machine's pod with neither is a container, and its lease
+// is kept, and its interface configured, by the engine. docs/security.md has the table.
+func workloadOf(pod *corev1.Pod) engine.Workload {
+	if _, named := pod.Labels[vmNameLabel]; named || pod.Labels[roleLabel] == launcherRole {
+		return engine.VM
+	}
+	return engine.Container
+}
+
+// instanceOf is the name of the pod's VirtualMachineInstance; empty where it is
+// not told.
+func instanceOf(pod *corev1.Pod) string {
+	if name := pod.Labels[vmNameLabel]; name != "" {
+		return name
+	}
+	return pod.Annotations[domainAnnotation]
+}

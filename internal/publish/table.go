@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"sync"
 
@@ -41,6 +42,8 @@ type Desired struct {
 	// OVN says that OVN-Kubernetes plugs the interface, as far as anybody has said
 	// yet.
 	OVN bool
+	// HardwareAddr is the MAC of the interface; nil: nobody has said it yet.
+	HardwareAddr net.HardwareAddr
 	// Lease is what is published; nil: nothing but what the interface is known by
 	// without a lease.
 	Lease *engine.Publication
@@ -82,6 +85,8 @@ type Table struct {
 // Reset makes the attachment the owner of its slot, with nothing published.
 // ErrSuperseded: it has been the owner, and a newer one is.
 func (t *Table) Reset(a engine.Attachment, w engine.Workload) (Desired, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	return t.own(Desired{Owner: a, Workload: w, OVN: a.Wrapped == ovnPlugin}, true)
 }
 
@@ -90,13 +95,13 @@ func (t *Table) Reset(a engine.Attachment, w engine.Workload) (Desired, error) {
 func (t *Table) Publish(p engine.Publication) (Desired, error) {
 	p.Gateways = slices.Clone(p.Gateways)
 	p.HardwareAddr = slices.Clone(p.HardwareAddr)
-	return t.own(Desired{Owner: p.Attachment, Workload: p.Workload, OVN: p.OVN, Lease: &p}, false)
-}
-
-// own makes d what is desired of its owner's slot.
-func (t *Table) own(d Desired, announced bool) (Desired, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.own(Desired{Owner: p.Attachment, Workload: p.Workload, OVN: p.OVN, HardwareAddr: p.HardwareAddr, Lease: &p}, false)
+}
+
+// own makes d what is desired of its owner's slot. It is called with the lock held.
+func (t *Table) own(d Desired, announced bool) (Desired, error) {
 	d.Slot = SlotOf(d.Owner)
 	p := t.places[d.Slot]
 	if p == nil {
@@ -122,13 +127,20 @@ func (t *Table) own(d Desired, announced bool) (Desired, error) {
 	return d, nil
 }
 
-// Withdraw takes the lease of the attachment out of what is to be seen. False: the
-// attachment is not the owner of its slot, and nothing has changed.
+// Withdraw takes the lease of the attachment out of what is to be seen. False: a
+// newer attachment owns the slot, and nothing has changed. Where nobody does, the
+// attachment is from before a restart, and takes it.
 func (t *Table) Withdraw(a engine.Attachment) (Desired, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p := t.places[SlotOf(a)]
-	if p == nil || p.Owner.AttachmentID != a.AttachmentID {
+	if p == nil || p.Owner.ContainerID == "" {
+		if _, err := t.own(Desired{Owner: a, OVN: a.Wrapped == ovnPlugin}, false); err != nil {
+			return Desired{}, false
+		}
+		p = t.places[SlotOf(a)]
+	}
+	if p.Owner.AttachmentID != a.AttachmentID {
 		return Desired{}, false
 	}
 	p.Lease, p.Withdrawn, p.Revision = nil, true, t.next()

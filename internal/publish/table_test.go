@@ -88,6 +88,25 @@ func TestOlderSandboxFromBeforeARestart(t *testing.T) {
 	}
 }
 
+// The DEL of an attachment that has not been published since a restart takes the
+// slot only where it is nobody's.
+func TestWithdrawRightAfterARestart(t *testing.T) {
+	var table Table
+	a := attachment("c1", "web", "default/lan")
+	a.Wrapped = "ovn-k8s-cni-overlay"
+	if d, owner := table.Withdraw(a); !owner || !d.Withdrawn || !d.OVN || d.Lease != nil {
+		t.Errorf("owner %t, %+v", owner, d)
+	}
+	if _, err := table.Publish(lease("c2", "web", "10.0.0.5/24")); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []string{"c1", "c0"} {
+		if _, owner := table.Withdraw(attachment(c, "web", "default/lan")); owner {
+			t.Errorf("%s took the slot of c2", c)
+		}
+	}
+}
+
 // Slots are apart: by pod (a pod made again under its name is another one), by NAD
 // and by interface.
 func TestSlotsAreApart(t *testing.T) {

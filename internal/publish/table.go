@@ -79,6 +79,7 @@ type place struct {
 type Table struct {
 	mu       sync.Mutex
 	places   map[Slot]*place
+	owned    map[engine.AttachmentID]Slot // by its owner
 	revision uint64
 }
 
@@ -102,12 +103,12 @@ func (t *Table) Publish(p engine.Publication) (Desired, error) {
 
 // own makes d what is desired of its owner's slot. It is called with the lock held.
 func (t *Table) own(d Desired, announced bool) (Desired, error) {
+	if t.places == nil {
+		t.places, t.owned = make(map[Slot]*place), make(map[engine.AttachmentID]Slot)
+	}
 	d.Slot = SlotOf(d.Owner)
 	p := t.places[d.Slot]
 	if p == nil {
-		if t.places == nil {
-			t.places = make(map[Slot]*place)
-		}
 		p = new(place)
 		t.places[d.Slot] = p
 	}
@@ -116,11 +117,16 @@ func (t *Table) own(d Desired, announced bool) (Desired, error) {
 			return Desired{}, fmt.Errorf("%s of pod %s/%s: %w", d.Owner.AttachmentID, d.Pod.Namespace, d.Pod.Name, engine.ErrSuperseded)
 		}
 		if other.ContainerID != "" {
+			delete(t.owned, other)
 			p.past = append(p.past, other)
 			p.past = p.past[max(0, len(p.past)-maxPast):]
 		}
 		p.announced = false
 	}
+	if before, owns := t.owned[d.Owner.AttachmentID]; owns && before != d.Slot {
+		t.forget(before, d.Owner.AttachmentID) // its NAD has become known since
+	}
+	t.owned[d.Owner.AttachmentID] = d.Slot
 	p.announced = p.announced || announced
 	d.Revision = t.next()
 	p.Desired = d
@@ -133,7 +139,7 @@ func (t *Table) own(d Desired, announced bool) (Desired, error) {
 func (t *Table) Withdraw(a engine.Attachment) (Desired, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	p := t.places[SlotOf(a)]
+	p := t.places[t.slotOf(a)]
 	if p == nil || p.Owner.ContainerID == "" {
 		if _, err := t.own(Desired{Owner: a, OVN: a.Wrapped == ovnPlugin}, false); err != nil {
 			return Desired{}, false
@@ -151,19 +157,33 @@ func (t *Table) Withdraw(a engine.Attachment) (Desired, bool) {
 func (t *Table) Forget(a engine.Attachment) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	slot := SlotOf(a)
+	t.forget(t.slotOf(a), a.AttachmentID)
+}
+
+// forget is called with the lock held.
+func (t *Table) forget(slot Slot, id engine.AttachmentID) {
 	p := t.places[slot]
 	if p == nil {
 		return
 	}
-	p.past = slices.DeleteFunc(p.past, func(id engine.AttachmentID) bool { return id == a.AttachmentID })
-	if p.Owner.AttachmentID == a.AttachmentID {
+	p.past = slices.DeleteFunc(p.past, func(past engine.AttachmentID) bool { return past == id })
+	if p.Owner.AttachmentID == id {
 		// Those before it are past still: what they say comes too late.
 		p.Desired, p.announced = Desired{Slot: slot, Revision: t.next()}, false
+		delete(t.owned, id)
 	}
 	if p.Owner.ContainerID == "" && len(p.past) == 0 {
 		delete(t.places, slot)
 	}
+}
+
+// slotOf is the slot that the attachment owns, or would own. It is called with the
+// lock held.
+func (t *Table) slotOf(a engine.Attachment) Slot {
+	if slot, owns := t.owned[a.AttachmentID]; owns {
+		return slot
+	}
+	return SlotOf(a)
 }
 
 // ForgetPod ends what the table knows of a pod that is over, and returns what it
@@ -176,6 +196,7 @@ func (t *Table) ForgetPod(pod engine.Pod) []Desired {
 		if slot.Pod == pod {
 			gone = append(gone, p.Desired)
 			delete(t.places, slot)
+			delete(t.owned, p.Owner.AttachmentID)
 		}
 	}
 	return sorted(owned(gone))
@@ -193,7 +214,7 @@ func (t *Table) Current(d Desired) bool {
 func (t *Table) Of(a engine.Attachment) (Desired, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	p := t.places[SlotOf(a)]
+	p := t.places[t.slotOf(a)]
 	if p == nil || p.Owner.AttachmentID != a.AttachmentID {
 		return Desired{}, false
 	}

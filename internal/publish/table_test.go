@@ -111,9 +111,9 @@ func TestWithdrawRightAfterARestart(t *testing.T) {
 // and by interface.
 func TestSlotsAreApart(t *testing.T) {
 	var table Table
-	for i, a := range []engine.Attachment{
-		attachment("c1", "web", "default/lan"), attachment("c2", "db", "default/lan"), attachment("c1", "web", "other/lan"),
-	} {
+	third := attachment("c1", "web", "other/lan")
+	third.IfName = "net3"
+	for i, a := range []engine.Attachment{attachment("c1", "web", "default/lan"), attachment("c2", "db", "default/lan"), third} {
 		if _, err := table.Reset(a, engine.Container); err != nil {
 			t.Errorf("%d: %v", i, err)
 		}
@@ -135,7 +135,7 @@ func TestSlotsAreApart(t *testing.T) {
 		}
 		return out
 	}
-	want := []string{"uid-web default/lan net1 c1", "uid-web default/lan net2 c1", "uid-web other/lan net1 c1"}
+	want := []string{"uid-web default/lan net1 c1", "uid-web default/lan net2 c1", "uid-web other/lan net3 c1"}
 	if diff := cmp.Diff(want, names(table.OfPod(engine.Pod{Namespace: "default", Name: "web", UID: "uid-web"}))); diff != "" {
 		t.Errorf("of the pod (-want +got):\n%s", diff)
 	}
@@ -147,6 +147,28 @@ func TestSlotsAreApart(t *testing.T) {
 	}
 	if got := names(table.ForgetPod(again.Pod)); len(got) != 1 || len(table.All()) != 4 {
 		t.Errorf("forgot %q", got)
+	}
+}
+
+// An attachment whose NAD becomes known later has one slot all the same.
+func TestNADThatBecomesKnown(t *testing.T) {
+	var table Table
+	before := attachment("c1", "web", "")
+	if _, err := table.Reset(before, engine.Container); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := table.Publish(lease("c1", "web", "10.0.0.5/24")); err != nil {
+		t.Fatal(err)
+	}
+	if got := table.All(); len(got) != 1 || got[0].NAD != "default/lan" {
+		t.Errorf("slots: %+v", got)
+	}
+	if d, owner := table.Withdraw(before); !owner || d.NAD != "default/lan" {
+		t.Errorf("withdrawn: %t, %+v", owner, d)
+	}
+	table.Forget(before)
+	if len(table.places) != 0 || len(table.owned) != 0 {
+		t.Errorf("left: %v, %v", table.places, table.owned)
 	}
 }
 

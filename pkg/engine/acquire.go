@@ -190,7 +190,9 @@ func (s *session) explain(err error, took time.Duration) error {
 // the time that there was.
 func (s *session) outOfTime(err error) bool {
 	var unpublished *publishError
-	return errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &unpublished) && s.tally.discovers+s.tally.requests > 0
+	var stranded *strandedError
+	return errors.Is(err, context.DeadlineExceeded) && s.tally.discovers+s.tally.requests > 0 &&
+		!errors.As(err, &unpublished) && !errors.As(err, &stranded)
 }
 
 // silent tells whether nobody has said a word in an attempt.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -98,6 +99,9 @@ func (e *Engine) attach(ctx context.Context, r api.Request, start time.Time, whe
 		defer cancel()
 	}
 	link, err := e.cfg.Links.Inspect(ctx, b.target())
+	if errors.Is(err, ErrGone) && r.DeviceID != "" && e.cfg.Devices == nil {
+		err = fmt.Errorf("%w; if its device %s is on vfio-pci: this engine borrows none", err, r.DeviceID)
+	}
 	if err != nil {
 		return api.Lease{}, api.WithCode(codeOfLook(ctx), err)
 	}
@@ -134,10 +138,9 @@ func (e *Engine) attachTo(ctx context.Context, b briefing, link Link, old *sessi
 	s.settings, s.link = b.settings, link
 	lease, err := e.establish(ctx, s, prior)
 	if err != nil {
-		err = both(err, e.letGo(s))
-		took := e.cfg.Now().Sub(start)
-		err = s.explain(err, took)
-		if s.silent(err) {
+		silent := s.silent(err)
+		err = s.explain(both(err, e.letGo(s)), e.cfg.Now().Sub(start))
+		if silent {
 			s.report(NoServer, err.Error())
 		}
 		return api.Lease{}, api.WithCode(api.CodeTryAgain, err)

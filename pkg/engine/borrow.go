@@ -11,7 +11,7 @@ import (
 
 // returnReserve is what is kept of the window in which a device may be away from
 // vfio-pci, for undoing what came to nothing and for the way back.
-const returnReserve = 5 * time.Second
+const returnReserve = 7 * time.Second
 
 // acquireBorrowed is acquire for a device on vfio-pci: for the time of the exchange
 // it has an interface, in a namespace of the engine's own. Whatever becomes of the
@@ -19,7 +19,7 @@ const returnReserve = 5 * time.Second
 func (s *session) acquireBorrowed(ctx context.Context, prior *Record, older []*session) error {
 	if w := s.cfg.Window; w > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, max(w-returnReserve, w/2))
+		ctx, cancel = context.WithTimeout(ctx, max(w-returnReserve, w/3))
 		defer cancel()
 	}
 	device, err := s.cfg.Devices.Borrow(ctx, Loan{Attachment: s.att, Device: s.att.DeviceID, HardwareAddr: s.link.HardwareAddr})
@@ -35,20 +35,32 @@ func (s *session) acquireBorrowed(ctx context.Context, prior *Record, older []*s
 	}
 	// An open socket would keep the namespace, and with it the device.
 	w.close()
-	if back := device.Return(ctx); back != nil {
-		back = fmt.Errorf("device %s does not go back to vfio-pci: %w", s.att.DeviceID, back)
-		if err != nil {
-			return both(err, back)
-		}
+	back := device.Return(ctx)
+	if back == nil {
+		return err
+	}
+	back = &strandedError{s.att.DeviceID, back}
+	if err == nil { // what was got is of no use without the device
 		s.abandon(ctx, w, back)
 		w.close()
-		if again := device.Return(ctx); again == nil {
-			s.log.Warn("device has gone back to vfio-pci at the second try", "device", s.att.DeviceID, "error", back)
-		}
-		return back
 	}
-	return err
+	if again := device.Return(ctx); again == nil {
+		s.log.Warn("device has gone back to vfio-pci at the second try", "device", s.att.DeviceID, "error", back)
+	}
+	return both(back, err)
 }
+
+// strandedError says that a borrowed device could not be given back.
+type strandedError struct {
+	device string
+	err    error
+}
+
+func (e *strandedError) Error() string {
+	return fmt.Sprintf("device %s does not go back to vfio-pci: %v", e.device, e.err)
+}
+
+func (e *strandedError) Unwrap() error { return e.err }
 
 // meet settles the identity of a borrowed device.
 func (s *session) meet(ctx context.Context, device Borrowed) error {
@@ -61,4 +73,18 @@ func (s *session) meet(ctx context.Context, device Borrowed) error {
 	}
 	s.link.HardwareAddr, s.link.MTU, s.link.Kind = link.HardwareAddr, link.MTU, link.Kind
 	return api.WithCode(api.CodeConfig, s.identify())
+}
+
+// healDevice gives the device of an attachment back that a crash has left borrowed
+// and that did not go back when the engine started. One that is anybody's by now is
+// not touched.
+func (s *session) healDevice(ctx context.Context) {
+	if !s.plan.Borrow || s.cfg.Devices == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, clearTime)
+	defer cancel()
+	if err := s.cfg.Devices.HealDevice(ctx, s.att.DeviceID); err != nil {
+		s.log.Error("a device that was left borrowed does not go back to vfio-pci", "device", s.att.DeviceID, "error", err)
+	}
 }

@@ -102,6 +102,7 @@ type devices struct {
 	// vfio has the MACs of the devices on vfio-pci.
 	vfio      map[string]net.HardwareAddr
 	away      map[string]bool // borrowed, and not given back
+	lent      map[string]bool // those of them that a running ADD has
 	loans     int
 	takes     time.Duration
 	borrowErr error
@@ -149,9 +150,9 @@ func (d *devices) Borrow(ctx context.Context, l Loan) (Borrowed, error) {
 	}
 	delete(d.vfio, l.Device)
 	if d.away == nil {
-		d.away = map[string]bool{}
+		d.away, d.lent = map[string]bool{}, map[string]bool{}
 	}
-	d.away[l.Device] = true
+	d.away[l.Device], d.lent[l.Device] = true, true
 	d.loans++
 	s := d.w.space("vf/"+l.Device, mac[5])
 	d.w.change(func() { s.link.HardwareAddr = mac })
@@ -176,7 +177,7 @@ func (d *devices) HealDevice(_ context.Context, address string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
-	case !d.away[address]:
+	case !d.away[address], d.lent[address]:
 		return nil
 	case d.healErr != nil:
 		return d.healErr
@@ -189,6 +190,7 @@ func (d *devices) HealDevice(_ context.Context, address string) error {
 // giveBack is called with the lock held.
 func (d *devices) giveBack(address string, mac net.HardwareAddr) {
 	delete(d.away, address)
+	delete(d.lent, address)
 	d.vfio[address] = mac
 	d.w.change(func() {
 		for _, p := range d.w.spaces["vf/"+address].ports {

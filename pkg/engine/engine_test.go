@@ -309,23 +309,6 @@ func TestBadInputIsRefusedBeforeAnything(t *testing.T) {
 	})
 }
 
-func TestVMIsAskedForOnceAndLeftAlone(t *testing.T) {
-	simulate(t, func(t *testing.T, w *world) {
-		s := w.space("c1", 1)
-		w.workload = VM
-		e, _ := w.start()
-		mustAttach(t, e, "c1")
-		w.since()
-		time.Sleep(3 * time.Hour)
-		synctest.Wait()
-		mustDetach(t, e, "c1")
-		wantNotes(t, w, "delete")
-		if s.setup.Addr.IsValid() {
-			t.Errorf("a VM's interface carries %s", s.setup.Addr)
-		}
-	})
-}
-
 // The same attachment twice is the same lease only while it is the same
 // interface, on the same network, and carries what it was given.
 func TestRepeatedAddOfWhatIsNotThereAnyMore(t *testing.T) {

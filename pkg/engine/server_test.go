@@ -26,7 +26,9 @@ type server struct {
 	declined map[netip.Addr]bool
 	routes   []*dhcpv4.Route // option 121
 
-	sawBroadcast bool // the BROADCAST flag
+	sawBroadcast bool       // the BROADCAST flag
+	sawClientID  bool       // option 61
+	wish         netip.Addr // option 50 of the last DISCOVER
 }
 
 // answer is called under the world's lock.
@@ -49,6 +51,10 @@ func (s *server) answer(m *dhcpv4.DHCPv4) *dhcpv4.DHCPv4 {
 		return nil
 	}
 	s.sawBroadcast = s.sawBroadcast || m.IsBroadcast()
+	s.sawClientID = s.sawClientID || m.Options.Has(dhcpv4.OptionClientIdentifier)
+	if m.MessageType() == dhcpv4.MessageTypeDiscover {
+		s.wish, _ = netip.AddrFromSlice(m.RequestedIPAddress().To4())
+	}
 	if s.silent {
 		return nil
 	}

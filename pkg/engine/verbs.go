@@ -102,6 +102,7 @@ func (e *Engine) detach(ctx context.Context, id AttachmentID, wanted func() bool
 		return e.cfg.Store.ForgetEnded(id)
 	}
 	s.stop()
+	s.healDevice(ctx)
 	s.end(ctx)
 	return e.letGo(s)
 }

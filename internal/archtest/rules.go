@@ -76,6 +76,11 @@ var rules = map[string]rule{
 	"internal/kube/podnetworks": {direct: []string{}},
 	"internal/publish":          {ours: []string{"pkg/engine", "pkg/engine/dhcp4", "pkg/engine/network"}, direct: []string{}, never: noRim},
 
+	"internal/vfio": {
+		ours:  []string{"internal/atomicfile", "internal/boot", "pkg/engine", "pkg/engine/api", "pkg/sriov"},
+		never: map[string]string{clientGo: edge},
+	},
+
 	"pkg/delegate": {
 		ours:  []string{"internal/atomicfile", "internal/build", "pkg/delegate/aside", "pkg/engine/api", "pkg/engine/network"},
 		never: plugin,
@@ -111,6 +116,14 @@ var rules = map[string]rule{
 	"pkg/engine/store": {
 		ours:   []string{"internal/atomicfile", "internal/boot", "pkg/engine", "pkg/engine/api", "pkg/engine/dhcp4"},
 		direct: []string{"github.com/fsnotify/fsnotify", "golang.org/x/sys/unix"},
+		never:  noRim,
+	},
+	"pkg/sriov": {
+		direct: []string{"github.com/jaypipes/ghw", "github.com/jaypipes/pcidb", "golang.org/x/sys/unix"},
+		never:  noRim,
+	},
+	"pkg/sriov/sysfstest": {
+		direct: []string{"golang.org/x/sys/unix"},
 		never:  noRim,
 	},
 }

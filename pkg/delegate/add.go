@@ -31,6 +31,12 @@ func (p *Plugin) Add(ctx context.Context, args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
+	if err := c.sound(p.Name, args.StdinData); err != nil {
+		return err
+	}
+	if err := c.addable(); err != nil {
+		return err
+	}
 	// skel looks at this too, but only after the result has been printed.
 	override := args.NetnsOverride == "1" || strings.EqualFold(args.NetnsOverride, "true")
 	if own, err := ns.CheckNetNS(args.Netns); err == nil && own && !override {
@@ -64,24 +70,33 @@ func (p *Plugin) Add(ctx context.Context, args *skel.CmdArgs) error {
 
 // add is the part of an ADD that leaves traces; u takes them back.
 func (c *call) add(ctx context.Context, r runner, u *undo) error {
-	own, err := c.wrapped(ctx, r, u)
+	own, e, err := c.wrapped(ctx, r, u)
 	if err != nil {
 		return err
 	}
-	at, err := target(own, c.id.IfName, c.netns)
+	// What is merged may have an interface that the delegate has left out; its own
+	// verbs get back what it said.
+	full, at, err := c.withTarget(own)
 	if err != nil {
 		return fmt.Errorf("plugin %s: %w", c.wrappedName(), err)
 	}
-	lease, err := c.attach(ctx, u)
+	lease, err := c.attach(ctx, u, full, at)
 	if err != nil {
 		return err
 	}
-	merged, err := merge(own, at, lease, c.conf)
+	merged, err := merge(full, at, lease, c.conf)
 	if err != nil {
 		return err
 	}
 	if c.form != chained {
-		if err := c.remember(asAttached(own, at, lease)); err != nil {
+		if at < len(own.Interfaces) {
+			own = asAttached(own, at, lease)
+		}
+		e.Result, err = encodeResult(own, c.version)
+		if err != nil {
+			return fmt.Errorf("encode the result of %s: %w", c.wrappedName(), err)
+		}
+		if err := c.remember(e); err != nil {
 			return err
 		}
 	}
@@ -101,32 +116,36 @@ func (c *call) prepare(ctx context.Context) error {
 }
 
 // wrapped returns the result to which the lease is added: that of the delegate,
-// which it runs, or that of the plugin before us.
-func (c *call) wrapped(ctx context.Context, r runner, u *undo) (*current.Result, error) {
+// which it runs, with its entry in the ledger, or that of the plugin before us.
+func (c *call) wrapped(ctx context.Context, r runner, u *undo) (*current.Result, entry, error) {
 	if c.form == chained {
 		own, err := decodeResult(c.prevResult, c.version)
 		if err != nil {
-			return nil, api.WithCode(api.CodeConfig, fmt.Errorf("prevResult: %w", err))
+			return nil, entry{}, api.WithCode(api.CodeConfig, fmt.Errorf("prevResult: %w", err))
 		}
-		return own, nil
+		return own, entry{}, nil
 	}
 	before, stands, err := c.ledger.read(c.id)
 	if err != nil {
-		return nil, err
+		return nil, entry{}, err
+	}
+	e := entry{Network: c.network, Netns: c.netns, Form: c.form, Conf: c.delegate}
+	if err := c.identify(&e); err != nil {
+		return nil, entry{}, err
 	}
 	// Written before the ADD: after a crash, too, the DEL must know of it.
-	if err := c.remember(nil); err != nil {
-		return nil, err
+	if err := c.remember(e); err != nil {
+		return nil, entry{}, err
 	}
 	own, err := r.add(ctx, c.prevResult)
 	if err != nil && stands && before.Result != nil {
 		// An ADD of it stands already, and the delegate has said so. It goes on as
 		// it was: the runtime has not asked for its end.
 		c.remark(c.ledger.write(c.id, before))
-		return nil, err
+		return nil, entry{}, err
 	}
 	u.push(c.settle)
-	return own, err
+	return own, e, err
 }
 
 // wrappedName names the plugin that made the interface, for errors.
@@ -137,23 +156,17 @@ func (c *call) wrappedName() string {
 	return c.delegate.text("type")
 }
 
-// remember makes the ledger's entry, with the delegate's result if it has one.
-func (c *call) remember(own *current.Result) error {
-	e := entry{Network: c.network, Netns: c.netns, Form: c.form, Conf: c.delegate}
-	if own != nil {
-		raw, err := encodeResult(own, c.version)
-		if err != nil {
-			return fmt.Errorf("encode the result of %s: %w", c.wrappedName(), err)
-		}
-		e.Result = raw
-	}
+// remember makes the ledger's entry.
+func (c *call) remember(e entry) error {
 	return api.WithCode(types.ErrIOFailure, c.ledger.write(c.id, e))
 }
 
-// attach has the engine give the interface its address.
-func (c *call) attach(ctx context.Context, u *undo) (api.Lease, error) {
+// attach has the engine give the interface its address: the one at that place of the
+// result.
+func (c *call) attach(ctx context.Context, u *undo, result *current.Result, at int) (api.Lease, error) {
 	u.push(func(ctx context.Context) error { return detach(ctx, c.engine, c.id, undoDetachLimit) })
 	r := c.request()
+	r.HardwareAddr, r.Addresses = result.Interfaces[at].Mac, addressesOf(result, at)
 	if r.Timeout = attachTimeout(ctx, c.settings.Timeout); r.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, r.Timeout+attachSlack)

@@ -29,9 +29,14 @@ func TestAdd(t *testing.T) {
 	for i, got := range r.engine.requests {
 		want := api.Request{
 			AttachmentID: testID(), Netns: "/run/netns/a", Network: "vlan77",
-			Pod:  api.Pod{Namespace: "prod", Name: "web-0", UID: "u1"},
-			DHCP: got.DHCP, // compared below
+			Pod:     api.Pod{Namespace: "prod", Name: "web-0", UID: "u1"},
+			DHCP:    got.DHCP, // compared below
+			Wrapped: "macvlan",
 		}
+		if i == 1 { // Attach: the delegate has run
+			want.HardwareAddr = "02:00:00:00:00:09"
+		}
+		want.Timeout = got.Timeout
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("request %d (-want +got):\n%s", i, diff)
 		}
@@ -93,6 +98,7 @@ func TestAddInterposed(t *testing.T) {
 	}
 	r.plugin.Name, r.plugin.Dir = "ovn-k8s-cni-overlay", wrap
 	r.args.Path = wrap + ":" + real
+	r.args.ContainerID = "0123456789abcdef"
 	r.conf("1.1.0", `"topology":"localnet"`)
 	r.args.StdinData = []byte(strings.Replace(string(r.args.StdinData), `"type":"dhcp-meta"`, `"type":"ovn-k8s-cni-overlay"`, 1))
 	r.must(r.plugin.Add)

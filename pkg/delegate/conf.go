@@ -10,6 +10,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/version"
 
+	"github.com/dhcp-meta/dhcp-meta/pkg/delegate/aside"
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/api"
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/network"
 )
@@ -20,6 +21,13 @@ const reserved = "cni.dev/"
 
 // validKey holds the attachments that still exist, at GC.
 const validKey = reserved + "valid-attachments"
+
+// nadKey is where a configuration names its NetworkAttachmentDefinition, as
+// "<namespace>/<name>".
+const nadKey = "netAttachDefName"
+
+// ovnPlugin is the type of OVN-Kubernetes' networks.
+const ovnPlugin = "ovn-k8s-cni-overlay"
 
 // conf is what standard input says, decoded and checked.
 type conf struct {
@@ -33,6 +41,9 @@ type conf struct {
 	// dhcp is the dhcp object as it was written, settings what it means.
 	dhcp     json.RawMessage
 	settings network.Settings
+	// nad is the NetworkAttachmentDefinition that the configuration names, device
+	// the PCI address of the device that the runtime has chosen; empty: none.
+	nad, device string
 	// valid are the attachments that exist, at GC; nil when the runtime did not
 	// say.
 	valid []api.AttachmentID
@@ -68,9 +79,54 @@ func parse(name string, stdin []byte) (conf, error) {
 			return conf{}, api.WithCode(api.CodeConfig, err)
 		}
 	}
+	c.nad, c.device = nadOf(outer, c.delegate), deviceOf(outer, c.delegate)
 	c.settings, err = network.Parse(s.dhcp)
 	return c, api.WithCode(api.CodeConfig, err)
 }
+
+// nadOf finds the name of the NetworkAttachmentDefinition. Configurations for
+// OVN-Kubernetes carry it; in ours it may stand in either object.
+func nadOf(outer, delegate object) string {
+	if nad := outer.text(nadKey); nad != "" {
+		return nad
+	}
+	return delegate.text(nadKey)
+}
+
+// deviceOf finds the device that the runtime has chosen, where Multus and libcni
+// put it, or the network itself.
+func deviceOf(outer, delegate object) string {
+	var texts []string
+	for _, o := range []object{outer, delegate} {
+		texts = append(texts, o.text("deviceID"), o.text("pciBusID"))
+		if chosen, err := decodeObject("runtimeConfig", o["runtimeConfig"]); err == nil {
+			texts = append(texts, chosen.text("deviceID"))
+		}
+	}
+	return aside.PCIDevice(texts...)
+}
+
+// sound finds what must not be when an interface is to be made, and is no reason to
+// keep a pod from ending.
+func (c conf) sound(name string, stdin []byte) error {
+	outer, err := decodeObject("configuration", stdin)
+	if err != nil {
+		return err
+	}
+	inner := c.delegate.text(nadKey)
+	switch {
+	case interposes(name, outer) && c.wrapsOVN() && (outer.has("delegate") || outer.has("plugins")):
+		err = fmt.Errorf("delegate and plugins: stand beside \"type\": %q only, and the type is %q", pluginName, outer.text("type"))
+	case c.nad != "" && !aside.IsNAD(c.nad):
+		err = fmt.Errorf("%s: %q is not <namespace>/<name>", nadKey, c.nad)
+	case inner != "" && inner != c.nad:
+		err = fmt.Errorf("%s: is %q, and %q in the wrapped plugin's object: which one is it?", nadKey, c.nad, inner)
+	}
+	return api.WithCode(api.CodeConfig, err)
+}
+
+// wrapsOVN tells whether the wrapped plugin is that of OVN-Kubernetes.
+func (c conf) wrapsOVN() bool { return c.delegate.text("type") == ovnPlugin }
 
 // derive makes of the delegate's object the configuration that the runtime
 // would have given it, had it been the plugin of this network: the same that

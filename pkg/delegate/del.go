@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/api"
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/network"
@@ -22,6 +23,9 @@ func (p *Plugin) Del(ctx context.Context, args *skel.CmdArgs) error {
 		return err
 	}
 	err = c.detach(ctx)
+	if err == nil {
+		c.remark(forgetPassed(c.settings.StateDir, c.id))
+	}
 	if delErr := c.delDelegate(ctx); delErr != nil {
 		c.remark(err)
 		return delErr
@@ -35,7 +39,7 @@ func (c *call) detach(ctx context.Context) error {
 	err := detach(ctx, c.engine, c.id, detachLimit)
 	if errors.Is(err, errAway) {
 		c.remark(err)
-		c.remark(c.leaveNote())
+		c.remark(leaveNote(c.settings.StateDir, c.id))
 		return nil
 	}
 	return err
@@ -44,6 +48,9 @@ func (c *call) detach(ctx context.Context) error {
 // delDelegate runs the delegate's DEL if there is one to run.
 func (c *call) delDelegate(ctx context.Context) error {
 	k, err := c.ledger.lockKnown(ctx, c.id)
+	if err == nil && k == nil {
+		return c.delOlder(ctx)
+	}
 	if k == nil {
 		return err
 	}
@@ -54,6 +61,42 @@ func (c *call) delDelegate(ctx context.Context) error {
 		c.remark(c.detach(ctx))
 	}
 	return c.settle(ctx)
+}
+
+// delOlder runs the delegate's DEL for an interface that the ledger does not know: on
+// a network that was marked after its pods had started, the ADD passed us by. Only an
+// interface that is there can be one of these; any other has had its DEL.
+func (c *call) delOlder(ctx context.Context) error {
+	if c.form != interposed || c.netns == "" {
+		return nil
+	}
+	if s, err := c.Look(c.netns, c.id.IfName); err != nil || !s.there {
+		return err
+	}
+	k, err := c.ledger.lock(ctx, c.id)
+	if err != nil {
+		return api.WithCode(types.ErrIOFailure, err)
+	}
+	defer k.unlock()
+	// Another DEL may have been quicker.
+	if s, err := c.Look(c.netns, c.id.IfName); err != nil || !s.there {
+		return err
+	}
+	r, err := c.runner(c.conf, c.cniPath)
+	if err != nil {
+		return err
+	}
+	return c.runDel(ctx, r, entry{})
+}
+
+// runDel runs the delegate's DEL.
+func (c *call) runDel(ctx context.Context, r runner, e entry) error {
+	_, err := r.run(ctx, "DEL", c.ownResult(e))
+	if hopeless(r.conf.text("type"), err) {
+		c.remark(fmt.Errorf("the pod is gone, and nothing can be done about this: %w", err))
+		return nil
+	}
+	return err
 }
 
 // settle runs the delegate's DEL that the ledger has open, and closes it when
@@ -74,7 +117,20 @@ func (c *call) settle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := r.run(ctx, "DEL", c.ownResult(e)); err != nil {
+	if err := c.spent(conf.delegate.text("type"), e); errors.Is(err, errSpent) {
+		c.remark(err)
+		c.remark(c.ledger.remove(c.id))
+		return nil
+	} else if err != nil {
+		return err
+	}
+	if e.VFIO {
+		e.Tried = true
+		if err := c.ledger.write(c.id, e); err != nil {
+			return api.WithCode(types.ErrIOFailure, err)
+		}
+	}
+	if err := c.runDel(ctx, r, e); err != nil {
 		return err
 	}
 	// The runtime must not call again for this: the delegate would run twice.

@@ -18,7 +18,7 @@ type Engine interface {
 	Check(ctx context.Context, r api.Request) (api.Lease, error)
 	Detach(ctx context.Context, id api.AttachmentID) error
 	Sweep(ctx context.Context, s api.Sweep) error
-	Ready(ctx context.Context) error
+	Status(ctx context.Context) error
 	Healthy(ctx context.Context) error
 }
 

@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+
+	"github.com/dhcp-meta/dhcp-meta/pkg/delegate/aside"
 )
 
 // pluginName is the type of a network that is ours, and the base name of the
 // program unless it was installed under the name of another plugin.
-const pluginName = "dhcp-meta"
+const pluginName = aside.OwnName
 
 // form is how the plugin was put around, or behind, another one.
 type form string
@@ -41,15 +43,6 @@ type shape struct {
 // before the plugin of that name. "type": "dhcp-meta" is always ours.
 func interposes(name string, conf object) bool {
 	return name != pluginName && conf.text("type") != pluginName
-}
-
-// marked tells whether a network to which we are interposed is one for DHCP.
-// All others must behave as if we were not there, so only a dhcp *object* is a
-// mark: under another type the key is somebody else's. ipam.type is no mark
-// here; it asks for the IPAM plugin of that name.
-func marked(conf object) bool {
-	_, err := decodeObject("dhcp", conf["dhcp"])
-	return err == nil
 }
 
 // classify finds out the form of a configuration.

@@ -75,25 +75,3 @@ func text(err error) string {
 	}
 	return err.Error()
 }
-
-// What is not marked must pass as if we were not there.
-func TestMarked(t *testing.T) {
-	tests := []struct {
-		name string
-		conf string
-		want bool
-	}{
-		{"OK dhcp object", `{"type":"ovn","dhcp":{}}`, true},
-		{"OK nothing", `{"type":"ovn"}`, false},
-		{"OK null", `{"type":"ovn","dhcp":null}`, false},
-		{"OK somebody else's key", `{"type":"ovn","dhcp":true}`, false},
-		{"OK IPAM plugin dhcp is not us", `{"type":"macvlan","ipam":{"type":"dhcp"}}`, false},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			if got := marked(mustObject(t, tt.conf)); got != tt.want {
-				t.Errorf("marked: got %v, want %v", got, tt.want)
-			}
-		})
-	}
-}

@@ -36,6 +36,12 @@ type entry struct {
 	Conf object `json:"conf"`
 	// Result is the delegate's own result, once it has one.
 	Result json.RawMessage `json:"result,omitempty"`
+	// Cookie tells the network namespace of the ADD from all others of this boot; 0
+	// where it does not matter. VFIO says that the interface is a device on vfio-pci,
+	// which no namespace has. Tried says that its DEL has been run.
+	Cookie uint64 `json:"cookie,omitempty"`
+	VFIO   bool   `json:"vfio,omitempty"`
+	Tried  bool   `json:"tried,omitempty"`
 }
 
 const (

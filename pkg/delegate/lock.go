@@ -103,5 +103,8 @@ func (k *lock) unlock() {
 	if _, err := os.Lstat(k.ledger.path(k.id, entrySuffix)); errors.Is(err, fs.ErrNotExist) {
 		_ = os.Remove(k.ledger.path(k.id, lockSuffix)) // a leftover is empty, and used by the next
 	}
+	// Closing is not enough: a child between fork and exec has the descriptor still,
+	// and with it the lock.
+	_ = syscall.Flock(int(k.file.Fd()), syscall.LOCK_UN)
 	k.file.Close()
 }

@@ -2,15 +2,16 @@ package delegate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 
+	"github.com/dhcp-meta/dhcp-meta/pkg/delegate/aside"
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/api"
 )
 
@@ -26,28 +27,38 @@ const about = "CNI plugin dhcp-meta: wraps another plugin and gets its interface
 // line to standard error. When ctx ends, the verb ends early, and an ADD is
 // taken back first.
 //
-// Started under the name of another plugin, it becomes that plugin, by execve,
-// for every network that is not ours.
-func Main(ctx context.Context, argv0 string) int {
+// args are those of the process. Started under the name of another plugin it
+// becomes that plugin, by execve, for every network that is not ours: o is what
+// package early has found out about that.
+func Main(ctx context.Context, args []string, o aside.Outcome) int {
 	ctx, cancel := context.WithTimeout(ctx, verbLimit)
 	defer cancel()
-	dir, err := ownFolder(argv0)
-	if err != nil {
-		return fail(coded(err), nil)
+	program, ok := aside.NewProgram(args)
+	if !ok {
+		return fail(coded(errors.New("find own folder: neither argument 0 nor /proc/self/exe tells it")), nil)
 	}
 	p := &Plugin{
-		Name:    filepath.Base(argv0),
-		Dir:     dir,
+		Name:    program.Name,
+		Dir:     program.Dir,
 		Environ: os.Environ(),
 		Exec:    programs{},
 		Dial:    func(socket string) Engine { return api.Client{Socket: socket} },
+		Look:    lookInto,
+		SysFS:   "/sys",
 		Stdout:  os.Stdout,
 	}
-	if p.Name != pluginName {
-		// It returns when the network is ours.
-		if err := standAside(p.Name, p.Dir); err != nil {
-			return fail(coded(err), nil)
+	if o.Way == aside.Undecided {
+		o = aside.Run(program)
+	}
+	switch o.Way {
+	case aside.SettlePassed:
+		p.settlePassed(ctx, attachmentOfProcess())
+		if len(p.remarks) > 0 {
+			fmt.Fprintln(os.Stderr, line("goes on, but", p.remarks))
 		}
+		return fail(foreign(program.Become()), nil)
+	case aside.Failed:
+		return fail(foreign(o.Err), nil)
 	}
 	if err := skel.PluginMainFuncsWithError(p.Funcs(ctx), Versions(), about); err != nil {
 		return fail(err, p.remarks)
@@ -56,6 +67,13 @@ func Main(ctx context.Context, argv0 string) int {
 		fmt.Fprintln(os.Stderr, line("done, but", p.remarks))
 	}
 	return 0
+}
+
+// foreign is an error of package aside with its code.
+func foreign(e *aside.Error) error { return types.NewError(e.Code, e.Error(), "") }
+
+func attachmentOfProcess() api.AttachmentID {
+	return api.AttachmentID{ContainerID: os.Getenv("CNI_CONTAINERID"), IfName: os.Getenv("CNI_IFNAME")}
 }
 
 // fail prints an error for the runtime and, in one line, for people.
@@ -76,7 +94,7 @@ func fail(err error, remarks []string) int {
 // came of it. Messages of others may hold line breaks.
 func line(outcome string, words []string) string {
 	verb := os.Getenv("CNI_COMMAND")
-	id := api.AttachmentID{ContainerID: os.Getenv("CNI_CONTAINERID"), IfName: os.Getenv("CNI_IFNAME")}
+	id := attachmentOfProcess()
 	if id != (api.AttachmentID{}) {
 		verb += " " + id.String()
 	}

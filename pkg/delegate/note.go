@@ -12,12 +12,12 @@ import (
 // leaveNote tells an engine that is away that the attachment has ended: it reads
 // the note at its next start and gives the lease back, while there is still an
 // interface that can carry the DHCPRELEASE. The note is an empty file.
-func (c *call) leaveNote() error {
-	dir := filepath.Join(c.settings.StateDir, api.EndedFolder)
+func leaveNote(stateDir string, id api.AttachmentID) error {
+	dir := filepath.Join(stateDir, api.EndedFolder)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("leave a note for the engine (see stateDir): %w", err)
 	}
-	if err := atomicfile.Write(filepath.Join(dir, c.id.String()), nil, 0o600); err != nil {
+	if err := atomicfile.Write(filepath.Join(dir, id.String()), nil, 0o600); err != nil {
 		return fmt.Errorf("leave a note for the engine (see stateDir): %w", err)
 	}
 	return nil

@@ -23,7 +23,9 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/version"
 
+	"github.com/dhcp-meta/dhcp-meta/pkg/delegate/aside"
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/api"
+	"github.com/dhcp-meta/dhcp-meta/pkg/engine/network"
 )
 
 // Plugin serves one call of the runtime. All fields are set by Main; tests set
@@ -39,6 +41,10 @@ type Plugin struct {
 	Dial func(socket string) Engine
 	// Stdout takes the result of an ADD.
 	Stdout io.Writer
+	// Look looks into a network namespace.
+	Look func(netns, ifName string) (seen, error)
+	// SysFS is where sysfs is mounted.
+	SysFS string
 
 	// remarks are what went wrong and did not fail the verb, or came after what
 	// failed it.
@@ -61,6 +67,7 @@ type call struct {
 // network.Problems the call can serve a DEL.
 func (p *Plugin) call(args *skel.CmdArgs) (*call, error) {
 	c, err := parse(p.Name, args.StdinData)
+	c.settings = p.placed(c.settings)
 	return &call{
 		Plugin:  p,
 		conf:    c,
@@ -75,7 +82,32 @@ func (p *Plugin) call(args *skel.CmdArgs) (*call, error) {
 
 // request describes the attachment to the engine.
 func (c *call) request() api.Request {
-	return api.Request{AttachmentID: c.id, Netns: c.netns, Network: c.network, Pod: c.pod, DHCP: c.dhcp}
+	return api.Request{
+		AttachmentID: c.id, Netns: c.netns, Network: c.network, Pod: c.pod, DHCP: c.dhcp,
+		NAD: c.nad, Wrapped: c.delegate.text("type"), DeviceID: c.device,
+	}
+}
+
+// placed puts the node's places where the network names none: one that is marked by
+// its annotation cannot.
+func (p *Plugin) placed(s network.Settings) network.Settings {
+	if dir := p.variable(aside.StateDirVariable); dir != "" && (s.StateDir == network.DefaultStateDir || s.StateDir == "") {
+		s.StateDir = dir
+	}
+	if socket := p.variable(aside.SocketVariable); socket != "" && (s.Socket == network.DefaultSocket || s.Socket == "") {
+		s.Socket = socket
+	}
+	return s
+}
+
+// variable is the value of a variable of the environment; empty: none.
+func (p *Plugin) variable(key string) string {
+	for _, kv := range p.Environ {
+		if k, v, _ := strings.Cut(kv, "="); k == key {
+			return v
+		}
+	}
+	return ""
 }
 
 // remark keeps an error that does not become the verb's.

@@ -106,7 +106,7 @@ func (p *process) command(verb, name string) *exec.Cmd {
 	c := exec.Command(filepath.Join(p.path[0], name))
 	c.Env = append([]string{
 		"PATH=" + os.Getenv("PATH"), "LOG=" + p.folder("log"), "CNI_COMMAND=" + verb, "CNI_CONTAINERID=c1", "CNI_IFNAME=net1",
-		"CNI_NETNS=/run/netns/a", "CNI_PATH=" + strings.Join(p.path, ":"), "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAME=web-0",
+		"DHCP_ENGINE_SOCKET=" + p.socket, "DHCP_ENGINE_STATE_DIR=" + p.stateDir, "CNI_NETNS=/run/netns/a", "CNI_PATH=" + strings.Join(p.path, ":"), "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAME=web-0",
 	}, p.env...)
 	c.Stdin = bytes.NewReader(p.args.StdinData)
 	return c
@@ -371,6 +371,8 @@ func TestProcessInterposedAndMarked(t *testing.T) {
 	const name = "ovn-k8s-cni-overlay"
 	p := newProcess(t, "wrap", name, name)
 	p.start()
+	p.env = []string{"CNI_CONTAINERID=0123456789abcdef"}
+	p.conf("1.1.0")
 	p.args.StdinData = []byte(strings.Replace(string(p.args.StdinData), `"type":"dhcp-meta"`, `"type":"`+name+`"`, 1))
 	stdout, stderr, err := p.call("ADD", name)
 	if err != nil || !strings.Contains(stdout, "10.77.0.50/24") {

@@ -29,7 +29,7 @@ func decodeResult(raw []byte, confVersion string) (*current.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := refuseNulls(o); err != nil {
+	if err := refuseNulls(raw); err != nil {
 		return nil, err
 	}
 	v := o.text("cniVersion")
@@ -49,24 +49,6 @@ func decodeResult(raw []byte, confVersion string) (*current.Result, error) {
 	return current.GetResult(r)
 }
 
-// refuseNulls finds the entries of a result's lists that are null. CNI's types
-// hold them as nil pointers, which its conversions between versions, and we, go
-// through.
-func refuseNulls(result object) error {
-	for _, key := range []string{"interfaces", "ips", "routes"} {
-		var entries []json.RawMessage
-		if err := json.Unmarshal(result[key], &entries); err != nil {
-			continue // absent, or no list: the decoder of the version has the word
-		}
-		for i, e := range entries {
-			if string(e) == "null" {
-				return fmt.Errorf("%s[%d]: is null", key, i)
-			}
-		}
-	}
-	return nil
-}
-
 // encodeResult writes a result in the given version.
 func encodeResult(r *current.Result, version string) ([]byte, error) {
 	v, err := r.GetAsVersion(version)
@@ -74,44 +56,6 @@ func encodeResult(r *current.Result, version string) ([]byte, error) {
 		return nil, err
 	}
 	return json.MarshalIndent(v, "", "    ")
-}
-
-// target finds the interface that the attachment is about: the one with its
-// name in a sandbox. The sandbox need not be written as in CNI_NETNS (a plugin
-// may have resolved a link), but where one is, it is preferred.
-func target(r *current.Result, ifName, netns string) (int, error) {
-	found := -1
-	for i, itf := range r.Interfaces {
-		if itf.Name != ifName || itf.Sandbox == "" {
-			continue
-		}
-		if itf.Sandbox == netns {
-			return i, nil
-		}
-		if found < 0 {
-			found = i
-		}
-	}
-	if found < 0 {
-		return 0, fmt.Errorf("its result has no interface %s with a sandbox: %s", ifName, describe(r.Interfaces))
-	}
-	return found, nil
-}
-
-// describe lists interfaces for an error.
-func describe(interfaces []*current.Interface) string {
-	if len(interfaces) == 0 {
-		return "it has no interface at all"
-	}
-	var words []string
-	for _, itf := range interfaces {
-		where := "on the host"
-		if itf.Sandbox != "" {
-			where = "in " + itf.Sandbox
-		}
-		words = append(words, itf.Name+" "+where)
-	}
-	return "it has " + strings.Join(words, ", ")
 }
 
 // asAttached is the delegate's own result with what attaching has changed on
@@ -148,8 +92,9 @@ func merge(r *current.Result, at int, lease api.Lease, c conf) (*current.Result,
 	if lease.MTU != 0 && c.atLeast("1.1.0") {
 		out.Interfaces[at].Mtu = lease.MTU
 	}
-	out.IPs = append(slices.Clone(r.IPs), ip)
-	if out.Routes, err = mergeRoutes(r.Routes, lease.Routes, c); err != nil {
+	kept, routes := withoutStripped(r, at, lease.Stripped)
+	out.IPs = append(kept, ip)
+	if out.Routes, err = mergeRoutes(routes, lease.Routes, c); err != nil {
 		return nil, err
 	}
 	out.DNS = mergeDNS(r.DNS, lease.DNS)

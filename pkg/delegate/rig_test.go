@@ -57,6 +57,9 @@ type scripted struct {
 	journal *journal
 	mu      sync.Mutex
 	runs    []run
+	// sandbox is what is seen of the network namespace: the interface comes with an
+	// ADD and goes with a DEL.
+	sandbox seen
 	// on answers a verb in place of the default.
 	on map[string]func(context.Context, run) (string, error)
 }
@@ -84,14 +87,32 @@ func (s *scripted) ExecPlugin(ctx context.Context, path string, stdin []byte, en
 	s.runs = append(s.runs, r)
 	s.mu.Unlock()
 	s.journal.add("delegate %s", r.verb)
-	if on := s.on[r.verb]; on != nil {
-		out, err := on(ctx, r)
-		return []byte(out), err
-	}
+	var (
+		out string
+		err error
+	)
 	if r.verb == "ADD" {
-		return []byte(macvlanResult), nil
+		out = macvlanResult
 	}
-	return nil, nil
+	if on := s.on[r.verb]; on != nil {
+		out, err = on(ctx, r)
+	}
+	if err == nil && (r.verb == "ADD" || r.verb == "DEL") {
+		s.setThere(r.verb == "ADD")
+	}
+	return []byte(out), err
+}
+
+func (s *scripted) setThere(there bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sandbox.there = there
+}
+
+func (s *scripted) look(string, string) (seen, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sandbox, nil
 }
 
 func (s *scripted) last() run {
@@ -120,8 +141,9 @@ type backend struct {
 	lease    api.Lease
 	requests []api.Request
 	sweeps   []api.Sweep
+	marked   bool
 	// on answers a call ("prepare", "attach", "check", "detach", "sweep",
-	// "ready") in place of success.
+	// "ready", "limited", "marked") in place of success.
 	on map[string]func(context.Context) error
 }
 
@@ -159,6 +181,18 @@ func (b *backend) List(context.Context) ([]api.Status, error) { return nil, nil 
 
 func (b *backend) Ready() error { return b.call(context.Background(), "ready") }
 
+func (b *backend) Limited() error {
+	if on := b.on["limited"]; on != nil {
+		return on(context.Background())
+	}
+	return nil
+}
+
+func (b *backend) Marked(ctx context.Context, r api.Request) (bool, error) {
+	b.requests = append(b.requests, r)
+	return b.marked, b.call(ctx, "marked")
+}
+
 // rig is a plugin between a scripted delegate and an engine on a real socket.
 type rig struct {
 	t       *testing.T
@@ -184,7 +218,7 @@ func newRig(t *testing.T) *rig {
 	r := &rig{
 		t:       t,
 		journal: j,
-		exec:    &scripted{journal: j, on: map[string]func(context.Context, run) (string, error){}},
+		exec:    &scripted{journal: j, on: map[string]func(context.Context, run) (string, error){}, sandbox: seen{cookie: 1}},
 		engine: &backend{
 			journal: j,
 			lease:   api.Lease{HardwareAddr: "02:00:5e:00:53:01", Address: "10.77.0.50/24", Gateway: "10.77.0.1"},
@@ -199,6 +233,8 @@ func newRig(t *testing.T) *rig {
 		Environ: []string{"CNI_COMMAND=(ours)", "CNI_ARGS=FOO=BAR", "PATH=/bin"},
 		Exec:    r.exec,
 		Dial:    func(socket string) Engine { return api.Client{Socket: socket} },
+		Look:    r.exec.look,
+		SysFS:   filepath.Join(dir, "sys"),
 		Stdout:  &r.stdout,
 	}
 	r.args = &skel.CmdArgs{

@@ -122,8 +122,8 @@ func (c *call) forget(ctx context.Context) []error {
 	return errs
 }
 
-// Status tells whether an ADD can work: what the delegate says, and then whether
-// the engine is ready.
+// Status tells whether an ADD can work: what the delegate says, and then what the
+// engine does.
 func (p *Plugin) Status(ctx context.Context, args *skel.CmdArgs) error {
 	c, err := p.call(args)
 	if err != nil {
@@ -140,8 +140,9 @@ func (p *Plugin) Status(ctx context.Context, args *skel.CmdArgs) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, engineLimit)
 	defer cancel()
-	if err := c.engine.Ready(ctx); err != nil {
-		return types.NewError(api.CodeNotReady, err.Error(), "")
+	err = c.engine.Status(ctx)
+	if err == nil || api.CodeOf(err) == api.CodeLimited {
+		return err
 	}
-	return nil
+	return types.NewError(api.CodeNotReady, err.Error(), "")
 }

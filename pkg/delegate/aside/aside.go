@@ -1,0 +1,209 @@
+// Package aside is the part of the plugin that makes an interposed program the
+// plugin that it stands before, by execve, for every network that is not ours.
+//
+// It runs for every interface of every pod, the default network's too, so it
+// does its work before the rest of the program is initialised: see package early.
+// That is why it imports nothing but packages that the Go runtime has initialised
+// by then, reads JSON by itself and speaks to the engine without a poller. The
+// tests hold it against encoding/json and package api.
+//
+// It promises that a network without a mark gets the plugin that it would have got
+// without us, with the same environment, arguments and standard input, whatever
+// state the engine is in.
+package aside
+
+import (
+	"syscall"
+	"time"
+)
+
+// OwnName is the name under which the program stands before nobody.
+const OwnName = "dhcp-meta"
+
+// What is in docs/configuration.md, and in the packages that this one cannot import.
+const (
+	defaultSocket   = "/run/dhcp-meta/engine.sock"
+	defaultStateDir = "/var/lib/dhcp-meta"
+	networksFile    = "networks.json"
+	passedFolder    = "passed"
+	ledgerFolder    = "delegates"
+	ledgerSuffix    = ".json"
+)
+
+// The variables with which the engine is told of other places than the defaults.
+// Where a network cannot say so itself, as one that is marked by its annotation,
+// they hold for the plugin too.
+const (
+	SocketVariable   = "DHCP_ENGINE_SOCKET"
+	StateDirVariable = "DHCP_ENGINE_STATE_DIR"
+)
+
+// questionLimit bounds the question to the engine as a whole: one that hangs must
+// not hold a network that is not ours.
+const questionLimit = time.Second
+
+// Way is what is left to do when Run has returned.
+type Way int
+
+// The ways.
+const (
+	// Undecided: it could not be found out how the program was started.
+	Undecided Way = iota
+	// Serve the call: it is the plugin's own.
+	Serve
+	// SettlePassed: a DEL whose ADD was let pass because nobody said whether the
+	// network is ours, and a note tells of it. The engine has to end what it may
+	// have made of the note; then Become.
+	SettlePassed
+	// Failed: the process should be another plugin, and Err says why it is not.
+	Failed
+)
+
+// Outcome is what Run found.
+type Outcome struct {
+	Way Way
+	Err *Error
+}
+
+// Error is an error with the code of CNI.
+type Error struct {
+	Code uint
+	text string
+}
+
+func (e *Error) Error() string { return e.text }
+
+// The codes of CNI that are used here.
+const (
+	codeIO     = 5
+	codeConfig = 7
+	codeOther  = 999
+)
+
+func fail(code uint, text string) Outcome { return Outcome{Failed, &Error{code, text}} }
+
+// Program is how the process was started.
+type Program struct {
+	// Name is the base name of argument 0, Dir the folder of it as its caller
+	// found it: not resolved, since an installed plugin may be a link to a program
+	// of another name.
+	Name, Dir string
+	// Args are the arguments behind it.
+	Args []string
+}
+
+// Run decides, and returns when the call is the plugin's own; otherwise the process
+// has become the plugin that it stands before. Standard input, where it was read,
+// stands at its beginning again.
+func Run(p Program) Outcome {
+	if p.Name == OwnName {
+		return Outcome{Way: Serve}
+	}
+	verb, _ := syscall.Getenv("CNI_COMMAND")
+	if readsConfiguration(verb) {
+		raw, err := rereadableStdin()
+		if err != nil {
+			return Outcome{Failed, err}
+		}
+		if w := decide(verb, environment(), raw); w != Undecided {
+			return Outcome{Way: w}
+		}
+	}
+	return Outcome{Failed, p.Become()}
+}
+
+// readsConfiguration tells whether a verb comes with a configuration. VERSION
+// has nothing by which a network could be told.
+func readsConfiguration(verb string) bool {
+	switch verb {
+	case "ADD", "DEL", "CHECK", "GC", "STATUS":
+		return true
+	}
+	return false
+}
+
+// decide tells what to do with a call: Undecided means that it is not ours.
+//
+// An ADD asks for today's mark; a DEL and a CHECK go by what the ADD did, and so by
+// the ledger. The mark counts at a DEL only for networks that are still ours: one
+// whose entry is settled must not reach the plugin for a second time.
+func decide(verb string, env surroundings, raw []byte) Way {
+	n := look(raw)
+	switch {
+	case !n.valid: // what is no JSON is not ours either: the plugin has the word
+		return Undecided
+	case n.kind == OwnName || n.dhcp:
+		return Serve
+	}
+	known := env.valid()
+	if known && (verb == "DEL" || verb == "CHECK") && exists(env.path(ledgerFolder)+ledgerSuffix) {
+		return Serve
+	}
+	if verb == "CHECK" {
+		return Undecided
+	}
+	if known && verb == "DEL" && exists(env.path(passedFolder)) {
+		return SettlePassed
+	}
+	if n.nad == "" {
+		return Undecided
+	}
+	if listed(env.stateDir+"/"+networksFile, n.nad) {
+		return Serve
+	}
+	if verb == "ADD" && known {
+		return decideByEngine(env, n)
+	}
+	return Undecided
+}
+
+// decideByEngine asks whether the network is ours. Where nobody answers the call
+// goes by as if we were not there, and leaves a note, by which the engine can give
+// the pod its lease later.
+func decideByEngine(env surroundings, n network) Way {
+	request := encodeRequest(env, n)
+	marked, answered := ask(env.socket, questionPath(env), request, questionLimit)
+	if marked {
+		return Serve
+	}
+	if !answered {
+		// One that cannot be written costs a marked network its lease until the
+		// pod's next sandbox, and an unmarked one nothing.
+		_ = leaveNote(env.stateDir+"/"+passedFolder, env.id(), request)
+	}
+	return Undecided
+}
+
+// Become makes the process the plugin behind it in CNI_PATH; it returns only with
+// an error.
+func (p Program) Become() *Error {
+	cniPath, _ := syscall.Getenv("CNI_PATH")
+	dirs, err := Behind(p.Dir, cniPath)
+	if err != nil {
+		return &Error{codeConfig, err.Error()}
+	}
+	path := ""
+	for _, dir := range dirs {
+		if isFile(dir + "/" + p.Name) {
+			path = dir + "/" + p.Name
+			break
+		}
+	}
+	if path == "" {
+		return &Error{codeConfig, "find plugin " + p.Name + ": it is in none of the folders of CNI_PATH \"" + cniPath + "\" behind " + p.Dir}
+	}
+	for try := 0; ; try++ {
+		err = syscall.Exec(path, append([]string{path}, p.Args...), syscall.Environ())
+		// One that is being installed by writing into its file.
+		if err != syscall.ETXTBSY || try == busyRetries {
+			break
+		}
+		time.Sleep(busyDelay)
+	}
+	return &Error{codeOther, "execute " + path + ": " + err.Error()}
+}
+
+const (
+	busyRetries = 10
+	busyDelay   = 100 * time.Millisecond
+)

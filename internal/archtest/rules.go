@@ -60,7 +60,8 @@ var noRim = map[string]string{netlink: edge, packet: edge, clientGo: edge}
 var rules = map[string]rule{
 	"cmd/dhcp-engine": {ours: []string{
 		"internal/boot", "internal/build", "internal/nic",
-		"pkg/engine", "pkg/engine/api", "pkg/engine/api/server", "pkg/engine/store",
+		"internal/kube", "internal/ovnnb", "internal/podannotation", "internal/publish", "internal/vfio",
+		"pkg/engine", "pkg/engine/api", "pkg/engine/api/server", "pkg/engine/store", "pkg/sriov",
 	}},
 	"cmd/dhcp-meta": {ours: []string{"internal/build", "pkg/delegate", "pkg/delegate/aside/early"}, never: plugin},
 
@@ -69,6 +70,11 @@ var rules = map[string]rule{
 	"internal/boot":       {direct: []string{"golang.org/x/sys/unix"}},
 	"internal/build":      {direct: []string{}},
 	"internal/nic":        {ours: []string{"pkg/engine", "pkg/engine/dhcp4"}, never: map[string]string{clientGo: edge}},
+	"internal/ovnnb": {
+		ours:   []string{"internal/publish", "pkg/engine", "pkg/engine/network"},
+		direct: []string{"github.com/ovn-kubernetes/libovsdb", prometheus + "/client_golang/prometheus", "golang.org/x/sync/errgroup", "golang.org/x/time/rate"},
+		never:  noRim,
+	},
 	"internal/kube": {
 		ours:  []string{"internal/atomicfile", "internal/build", "internal/kube/podnetworks", "pkg/engine", "pkg/engine/api", "pkg/engine/network"},
 		never: map[string]string{netlink: edge, packet: edge},

@@ -160,7 +160,7 @@ func decide(verb string, env surroundings, raw []byte) Way {
 // decideByEngine asks whether the network is ours. Where nobody answers the call
 // goes by as if we were not there, and leaves a note, by which the engine can give
 // the pod its lease later.
-func decideByEngine(env surroundings, n network) Way {
+func decideByEngine(env surroundings, n conf) Way {
 	request := encodeRequest(env, n)
 	marked, answered := ask(env.socket, questionPath(env), request, questionLimit)
 	if marked {

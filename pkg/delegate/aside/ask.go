@@ -84,7 +84,7 @@ func (env surroundings) valid() bool {
 }
 
 // encodeRequest is the api.Request of the call as JSON.
-func encodeRequest(env surroundings, n network) []byte {
+func encodeRequest(env surroundings, n conf) []byte {
 	out := make([]byte, 0, 1024)
 	member := func(key, value string) {
 		if value == "" {

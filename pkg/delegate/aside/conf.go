@@ -1,7 +1,7 @@
 package aside
 
-// network is what a configuration says of the network, as far as it is needed here.
-type network struct {
+// conf is what a configuration says of the network, as far as it is needed here.
+type conf struct {
 	// valid says that the configuration is a JSON object.
 	valid bool
 	// kind is its type, dhcp that it has a dhcp object.
@@ -16,8 +16,8 @@ type network struct {
 }
 
 // look decodes a configuration. Of keys that are there twice the last counts.
-func look(raw []byte) network {
-	var n network
+func look(raw []byte) conf {
+	var n conf
 	var device, bus, chosen string
 	n.valid = Members(raw, func(key string, value []byte) {
 		switch key {

@@ -89,3 +89,41 @@ func (c crash) restore(w *world) {
 		w.audience.shown = maps.Clone(c.shown)
 	}
 }
+
+// The engine dies at each visible step of an ADD that publishes, and comes back:
+// what had no answer yet is given back or, once it is the pod's, kept and published;
+// after the DEL nothing is left of it anywhere.
+func TestKilledInAnAddThatPublishes(t *testing.T) {
+	for _, workload := range []Workload{Container, VM} {
+		set := func(w *world) {
+			ovnWorld(w)
+			w.workload = workload
+		}
+		for _, at := range crashes(t, set, request("c1", "c1")) {
+			t.Run(fmt.Sprintf("%d/%s", workload, at.after), func(t *testing.T) {
+				simulate(t, func(t *testing.T, w *world) {
+					set(w)
+					at.restore(w)
+					e, _ := w.start()
+					synctest.Wait()
+					switch rec, ok := w.records[net1("c1")]; {
+					case ok && rec.Phase != Leased:
+						t.Errorf("record %+v", rec)
+					case ok && w.audience.seen(net1("c1")) != rec.Lease.Addr:
+						t.Errorf("published %s of %s", w.audience.seen(net1("c1")), rec.Lease.Addr)
+					case !ok && (len(w.server.held) > 0 || w.audience.seen(net1("c1")).IsValid()):
+						t.Errorf("server holds %v, published %v", w.server.held, w.audience.shown)
+					}
+					mustDetach(t, e, "c1")
+					if workload == VM {
+						clear(w.server.held) // its guest may have it
+					}
+					nothingLeft(t, w)
+					if got := w.audience.seen(net1("c1")); got.IsValid() {
+						t.Errorf("published %s", got)
+					}
+				})
+			})
+		}
+	}
+}

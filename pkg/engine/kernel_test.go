@@ -232,6 +232,12 @@ func (p *port) Announce(_ context.Context, addr netip.Addr) error {
 
 func (p *port) Close() error {
 	p.w.mu.Lock()
+	wait := p.w.closing
+	p.w.mu.Unlock()
+	if wait > 0 {
+		time.Sleep(wait)
+	}
+	p.w.mu.Lock()
 	defer p.w.mu.Unlock()
 	if !p.closed {
 		p.closed = true

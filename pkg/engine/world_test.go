@@ -29,7 +29,8 @@ type world struct {
 	spaces  map[string]*space
 	records map[AttachmentID]Record
 	cookies uint64
-	open    int // ports
+	open    int           // ports
+	closing time.Duration // that it takes to close one
 	ended   func(string)
 
 	server    server

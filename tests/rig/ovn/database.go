@@ -20,8 +20,9 @@ type Database struct {
 	dir     string
 }
 
-// StartDatabase serves an empty north database with a schema.
-func StartDatabase(t testing.TB, n *rig.Netns, schema []byte) *Database {
+// StartDatabase serves an empty north database with a schema, with options added to
+// the server's own: further remotes, files for TLS.
+func StartDatabase(t testing.TB, n *rig.Netns, schema []byte, options ...string) *Database {
 	t.Helper()
 	d := newDatabase(t, "nb")
 	file := filepath.Join(d.dir, "nb.ovsschema")
@@ -29,7 +30,7 @@ func StartDatabase(t testing.TB, n *rig.Netns, schema []byte) *Database {
 		t.Fatal(err)
 	}
 	d.tool(t, "ovsdb-tool", "create", d.file("nb.db"), file)
-	d.serve(t, n, "nb")
+	d.serve(t, n, "nb", options...)
 	d.NB(t, "init")
 	return d
 }
@@ -67,8 +68,7 @@ func newDatabase(t testing.TB, name string) *Database {
 	return d
 }
 
-// serve starts the server, again after it was ended; with a further remote, such
-// as "pssl:6641:127.0.0.1", and options.
+// serve starts the server.
 func (d *Database) serve(t testing.TB, n *rig.Netns, name string, options ...string) {
 	t.Helper()
 	socket := strings.TrimPrefix(d.Address, "unix:")

@@ -92,7 +92,8 @@ func RunTests(t *testing.T, cfg Config) {
 	clocks, _, _ := strings.Cut(kernel, "\n")
 	t.Logf("the machine ran for %v; %s", time.Since(begin).Round(time.Second), clocks)
 	if t.Failed() {
-		t.Logf("its kernel said:\n%s", kernel)
+		lines := strings.Split(kernel, "\n")
+		t.Logf("its kernel said at the end:\n%s", strings.Join(lines[max(0, len(lines)-60):], "\n"))
 		t.Logf("behind the last test it said:\n%s", strings.Join(m.Said.Since(mark), "\n"))
 	}
 }

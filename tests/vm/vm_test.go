@@ -19,7 +19,7 @@ func TestHandover(t *testing.T) {
 }
 
 // addPlugins gives the machine the reference CNI plugins that its tests wrap.
-func addPlugins(t *testing.T, files map[string]string) {
+func addPlugins(t testing.TB, files map[string]string) {
 	t.Helper()
 	folder := os.Getenv("DHCP_META_PLUGINS")
 	if folder == "" {

@@ -171,6 +171,7 @@ func TestB74LateDelOfTheOldPod(t *testing.T) {
 	l.Node.Add(t, first.call)
 	second := newPod(t, l, vf, discover)
 	mustHave(t, l, second, l.Node.Add(t, second.call), 0)
+	frames(t, l.Capture)
 	vm := guest.Hold(t, vf)
 	mark, before := l.Capture.Len(), len(writes(tr))
 	l.Node.Del(t, first.call)

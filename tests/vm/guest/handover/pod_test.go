@@ -32,6 +32,7 @@ func newPod(t testing.TB, l *guest.Lab, vf guest.Device, dhcp rig.Object) pod {
 // interface with the MAC of the virtual function, and that the server has lent it.
 func mustHave(t testing.TB, l *guest.Lab, p pod, o rig.Outcome, vf int) netip.Addr {
 	t.Helper()
+	t.Logf("ADD took %v", o.Took)
 	if len(o.Result.IPs) != 1 {
 		t.Fatalf("the result has addresses %v, want one:\n%s", o.Result.IPs, o.Stdout)
 	}
@@ -65,6 +66,14 @@ func nothing(t testing.TB, c *rig.Capture, mark int, what string, match func(rig
 		if match(f) {
 			t.Errorf("%s: %v", what, f)
 		}
+	}
+}
+
+// frames shows a failed or slow test what passed the wire.
+func frames(t testing.TB, c *rig.Capture) {
+	t.Helper()
+	for _, f := range c.Since(0) {
+		t.Log(f)
 	}
 }
 

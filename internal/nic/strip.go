@@ -14,8 +14,9 @@ import (
 )
 
 // Strip implements engine.Links. Only IPv4 addresses of global scope are taken, all
-// of them where addrs is empty; the kernel takes the routes with them that have
-// them as preferred source, and those to their subnets.
+// of them where addrs is empty. The kernel takes the routes with them that have them
+// as preferred source, and those to their subnets; routes over gateways in those
+// subnets would stay, and go too.
 func (l *Links) Strip(ctx context.Context, t engine.Target, addrs []netip.Prefix) ([]netip.Prefix, error) {
 	k, err := l.dial(ctx, t)
 	if err != nil {
@@ -34,12 +35,13 @@ func (l *Links) Strip(ctx context.Context, t engine.Target, addrs []netip.Prefix
 	if err != nil {
 		return nil, k.wrap("list the addresses of", err)
 	}
-	var taken []netip.Prefix
+	var taken, left []netip.Prefix
 	for _, a := range have {
 		ip, ok := netip.AddrFromSlice(a.IP.To4())
 		bits, _ := a.Mask.Size()
 		p := netip.PrefixFrom(ip, bits)
 		if !ok || a.Scope != unix.RT_SCOPE_UNIVERSE || len(addrs) > 0 && !slices.Contains(addrs, p) {
+			left = append(left, p)
 			continue
 		}
 		err := retry(func() error { return k.AddrDel(link, &a) })
@@ -48,5 +50,30 @@ func (l *Links) Strip(ctx context.Context, t engine.Target, addrs []netip.Prefix
 		}
 		taken = append(taken, p)
 	}
+	if len(taken) == 0 {
+		return nil, nil
+	}
+	if err := k.dropRoutesOver(link.Attrs().Index, taken, left); err != nil {
+		return taken, k.wrap("take routes off", err)
+	}
 	return taken, nil
+}
+
+// dropRoutesOver deletes the routes of an interface whose gateway was on the link by
+// one of the addresses gone, and is by none of those that are left.
+func (k *rtnl) dropRoutesOver(link int, gone, left []netip.Prefix) error {
+	routes, err := k.routes()
+	if err != nil {
+		return err
+	}
+	for _, r := range routes {
+		over := func(p netip.Prefix) bool { return p.IsValid() && p.Masked().Contains(r.gw) }
+		if r.link != link || !r.gw.IsValid() || r.src.IsValid() || !slices.ContainsFunc(gone, over) || slices.ContainsFunc(left, over) {
+			continue
+		}
+		if err := retry(func() error { return absent(k.RouteDel(r.netlink())) }); err != nil {
+			return err
+		}
+	}
+	return nil
 }

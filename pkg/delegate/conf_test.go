@@ -13,7 +13,7 @@ import (
 )
 
 // What the delegate gets is written out whole: not a byte more, and none less.
-func TestDelegateGetsWhatTheRuntimeWouldGive(t *testing.T) {
+func TestK50DelegateGetsWhatTheRuntimeWouldGive(t *testing.T) {
 	tests := []struct {
 		name string
 		base string

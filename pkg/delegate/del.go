@@ -78,8 +78,12 @@ func (c *call) delOlder(ctx context.Context) error {
 		return api.WithCode(types.ErrIOFailure, err)
 	}
 	defer k.unlock()
-	// Another DEL may have been quicker.
-	if s, err := c.Look(c.netns, c.id.IfName); err != nil || !s.there {
+	// Another DEL may have been quicker, or another sandbox have the path now.
+	s, err := c.Look(c.netns, c.id.IfName)
+	if err != nil || !s.there {
+		return err
+	}
+	if other, err := c.ledger.holder(s.cookie, c.id.IfName); err != nil || other {
 		return err
 	}
 	r, err := c.runner(c.conf, c.cniPath)

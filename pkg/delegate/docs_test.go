@@ -1,13 +1,16 @@
 package delegate
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"regexp"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/dhcp-meta/dhcp-meta/pkg/delegate/aside"
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/network"
 )
 
@@ -35,8 +38,41 @@ func TestDocumentedNetworks(t *testing.T) {
 			t.Errorf("neither a network nor a dhcp object:\n%s", m[1])
 		}
 	}
+	if len(forms) == 0 {
+		t.Fatal("no network is documented")
+	}
 	if diff := cmp.Diff([]form{wrapping, wrapping, chained, bothKeys, interposed, interposed}, forms); diff != "" {
 		t.Errorf("forms (-want +got):\n%s", diff)
+	}
+}
+
+// Every network of the documents that belongs into a NetworkAttachmentDefinition names
+// it: without the key OVN-Kubernetes refuses the network, and we do not find its
+// annotations.
+func TestK28DocumentedNetworksNameThemselves(t *testing.T) {
+	pages, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for _, page := range append(pages, "../../README.md") {
+		doc, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile("(?s)```json\n(.*?)```").FindAllSubmatch(doc, -1) {
+			if !bytes.Contains(m[1], []byte(`"type": "dhcp-meta"`)) && !bytes.Contains(m[1], []byte(ovnPlugin)) {
+				continue
+			}
+			seen++
+			name := regexp.MustCompile(`"netAttachDefName": "([^"]*)"`).FindSubmatch(m[1])
+			if name == nil || !aside.IsNAD(string(name[1])) {
+				t.Errorf("%s: no netAttachDefName in\n%s", page, m[1])
+			}
+		}
+	}
+	if seen < 6 {
+		t.Errorf("found %d networks only", seen)
 	}
 }
 

@@ -116,26 +116,43 @@ func (l ledger) remove(id api.AttachmentID) error {
 	return nil
 }
 
-// list returns the attachments of a network. An entry that cannot be decoded
-// belongs to none.
-func (l ledger) list(network string) ([]api.AttachmentID, error) {
+// list returns the attachments of a network.
+func (l ledger) list(network string) (ids []api.AttachmentID, err error) {
+	err = l.each(func(id api.AttachmentID, e entry) {
+		if e.Network == network {
+			ids = append(ids, id)
+		}
+	})
+	return ids, err
+}
+
+// holder tells whether some attachment has the interface of that name in the
+// namespace with that cookie.
+func (l ledger) holder(cookie uint64, ifName string) (found bool, err error) {
+	err = l.each(func(id api.AttachmentID, e entry) {
+		found = found || e.Cookie == cookie && id.IfName == ifName
+	})
+	return found, err
+}
+
+// each calls f for all entries. One that cannot be decoded says nothing.
+func (l ledger) each(f func(api.AttachmentID, entry)) error {
 	files, err := os.ReadDir(l.dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("list the ledger: %w", err)
+		return fmt.Errorf("list the ledger: %w", err)
 	}
-	var ids []api.AttachmentID
-	for _, f := range files {
-		name, isEntry := strings.CutSuffix(f.Name(), entrySuffix)
+	for _, file := range files {
+		name, isEntry := strings.CutSuffix(file.Name(), entrySuffix)
 		id, ok := api.ParseAttachmentID(name)
 		if !isEntry || !ok {
 			continue
 		}
-		if e, ok, err := l.read(id); err == nil && ok && e.Network == network {
-			ids = append(ids, id)
+		if e, ok, err := l.read(id); err == nil && ok {
+			f(id, e)
 		}
 	}
-	return ids, nil
+	return nil
 }

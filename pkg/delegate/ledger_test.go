@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -170,6 +171,35 @@ func TestLockIsHeldByOne(t *testing.T) {
 	if got, err := second.try(); got || err != nil {
 		t.Errorf("locked a file that is gone: %v, %v", got, err)
 	}
+}
+
+// A child between fork and exec has all descriptors of its parent, and an flock is
+// free only when the last of them is closed.
+func TestLockIsGivenBackWhileAChildHasIt(t *testing.T) {
+	l := openLedger(t.TempDir())
+	if err := l.create(); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.write(testID(), entry{}); err != nil { // so that the lock's file stays
+		t.Fatal(err)
+	}
+	first, err := l.lock(t.Context(), testID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	child, err := syscall.Dup(int(first.file.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(child)
+	first.unlock()
+	short, cancel := context.WithTimeout(t.Context(), 10*lockPoll)
+	defer cancel()
+	second, err := l.lock(short, testID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	second.unlock()
 }
 
 func TestLockIsHandedOn(t *testing.T) {

@@ -227,6 +227,13 @@ func TestDecodeResultErrors(t *testing.T) {
 		{"bad version", `{"cniVersion":"9.0.0"}`, "unsupported CNI result version"},
 		{"bad interface of null", `{"cniVersion":"0.4.0","interfaces":[null]}`, "interfaces[0]: is null"},
 		{"bad address of null", `{"cniVersion":"1.0.0","ips":[{"address":"10.0.0.1/24"},null]}`, "ips[1]: is null"},
+		{"bad key in another case", `{"Interfaces":[null]}`, "Interfaces[0]: is null"},
+		{"bad key in capitals", `{"IPS":[{"address":"10.0.0.1/24"},null]}`, "IPS[1]: is null"},
+		{"bad key that only folds to ours", `{"routeſ":[null]}`, "routeſ[0]: is null"},
+		{"bad first of two", `{"interfaces":[null],"interfaces":[{"name":"net1"}]}`, "interfaces[0]: is null"},
+		{"bad second of two, in another case", `{"ips":[],"IPs":[null]}`, "IPs[0]: is null"},
+		{"bad list in an object", `{"cniVersion":"0.2.0","ip4":{"ip":"10.0.0.1/24","routes":[null]}}`, "ip4.routes[0]: is null"},
+		{"bad list in a list", `{"dns":{"nameservers":[[null]]}}`, "dns.nameservers[0][0]: is null"},
 		{"bad route of null", `{"cniVersion":"1.0.0","routes":[null]}`, "routes[0]: is null"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -241,6 +248,7 @@ func FuzzDecodeResult(f *testing.F) {
 	for _, seed := range []string{
 		`{"cniVersion":"1.1.0","interfaces":[{"name":"net1","mtu":1500,"sandbox":"/a"}],"ips":[{"interface":0,"address":"10.0.0.1/24"}],"routes":[{"dst":"0.0.0.0/0","scope":253}],"dns":{}}`,
 		`{"cniVersion":"0.3.1","ips":[{"version":"4","address":"10.0.0.1/24"}]}`, `{"cniVersion":"0.2.0","ip4":{"ip":"10.0.0.1/24"}}`,
+		`{"Interfaces":[null]}`, `{"IPS":[null]}`, `{"ips":[null],"ips":[]}`, `{"routeſ":[null]}`, `{"cniVersion":"0.2.0","ip4":{"routes":[null]}}`,
 		`{"interfaces":[null]}`, `null`, ``, `{"cniVersion":7}`,
 	} {
 		f.Add([]byte(seed))

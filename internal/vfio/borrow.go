@@ -56,7 +56,7 @@ func (d *Devices) Borrow(ctx context.Context, l engine.Loan) (engine.Borrowed, e
 		d.metrics.failed(stepCheck)
 		return nil, api.WithCode(api.CodeTryAgain, fmt.Errorf("borrow device %s: %w", address, err))
 	}
-	if err := d.healLeft(ctx, b.slot, address); err != nil {
+	if err := d.healLeft(ctx, b.slot); err != nil {
 		b.leave()
 		return nil, api.WithCode(api.CodeTryAgain, fmt.Errorf("borrow device %s: it was borrowed before and is not back yet: %w", address, err))
 	}

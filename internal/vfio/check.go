@@ -80,15 +80,19 @@ func (d *Devices) check(ctx context.Context, l engine.Loan) (plan, step, error) 
 }
 
 // ensureDriver may load a module, whose start is not ours to end.
-func (d *Devices) ensureDriver(ctx context.Context, dev sriov.Device) (driver sriov.Driver, err error) {
-	ended := make(chan struct{})
+func (d *Devices) ensureDriver(ctx context.Context, dev sriov.Device) (sriov.Driver, error) {
+	type found struct {
+		sriov.Driver
+		err error
+	}
+	c := make(chan found, 1)
 	go func() {
-		defer close(ended)
-		driver, err = d.host.EnsureDriver(dev)
+		driver, err := d.host.EnsureDriver(dev)
+		c <- found{driver, err}
 	}()
 	select {
-	case <-ended:
-		return driver, err
+	case f := <-c:
+		return f.Driver, f.err
 	case <-ctx.Done():
 		return sriov.Driver{}, fmt.Errorf("find a driver: %w", context.Cause(ctx))
 	}

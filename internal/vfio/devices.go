@@ -137,7 +137,8 @@ func (d *Devices) find(address string) (sriov.Device, error) {
 
 // A slot is one device's place: whoever has its turn may change the device.
 type slot struct {
-	turn chan struct{} // has room for the one whose turn it is
+	address string
+	turn    chan struct{} // has room for the one whose turn it is
 	// stuck ends when a write ends that the kernel did not return from in time.
 	// It belongs to who has the turn.
 	stuck <-chan struct{}
@@ -163,7 +164,7 @@ func (d *Devices) slot(address string) *slot {
 	defer d.mu.Unlock()
 	s := d.slots[address]
 	if s == nil {
-		s = &slot{turn: make(chan struct{}, 1)}
+		s = &slot{address: address, turn: make(chan struct{}, 1)}
 		d.slots[address] = s
 	}
 	return s

@@ -109,26 +109,10 @@ func (d *Devices) leave(s *slot, done func()) {
 		defer done()
 		<-s.stuck
 		s.stuck = nil
-		d.healAll(context.Background(), s)
-	}()
-}
-
-// healAll heals the device of a slot whose turn the caller has.
-func (d *Devices) healAll(ctx context.Context, s *slot) {
-	ctx, cancel := context.WithTimeoutCause(ctx, longestReturn, errWindow)
-	defer cancel()
-	d.mu.Lock()
-	address := ""
-	for a, other := range d.slots {
-		if other == s {
-			address = a
+		if err := d.healLeft(context.Background(), s); err != nil {
+			d.log.Error("device that was left over is not back on vfio-pci, trying again", "device", s.address, "err", err)
 		}
-	}
-	d.mu.Unlock()
-	if err := d.healLeft(ctx, s, address); err != nil {
-		d.log.Error("device that was left over is not back on vfio-pci, trying again", "device", address, "err", err)
-	}
-	d.countLeft()
+	}()
 }
 
 // countLeft sets the gauge of devices that wait to be given back.

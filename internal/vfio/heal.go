@@ -79,12 +79,13 @@ func (d *Devices) HealDevice(ctx context.Context, address string) error {
 		return fmt.Errorf("give device %s back: %w", address, err)
 	}
 	defer d.leave(s, done)
-	return d.healLeft(ctx, s, address)
+	return d.healLeft(ctx, s)
 }
 
 // healLeft gives the device back that an entry says is borrowed, unless it belongs
 // to somebody else by now. The caller has the device's turn, so nobody borrows it.
-func (d *Devices) healLeft(ctx context.Context, s *slot, address string) error {
+func (d *Devices) healLeft(ctx context.Context, s *slot) error {
+	address := s.address
 	e, found, err := d.journal.get(address)
 	if err != nil {
 		d.log.Error("journal of a borrowed device cannot be read, giving it back by what is known otherwise", "device", address, "err", err)

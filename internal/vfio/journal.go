@@ -152,7 +152,8 @@ func (j *journal) devices() ([]string, error) {
 	for _, f := range files {
 		name := f.Name()
 		if atomicfile.Temp(name) {
-			continue // of a write beside this, or of a crash, whose entry is not needed: it comes before the first write
+			j.clean(f)
+			continue
 		}
 		address, found := cutJSON(name)
 		if a, err := sriov.ParseAddress(address); found && err == nil && a == address {
@@ -160,6 +161,14 @@ func (j *journal) devices() ([]string, error) {
 		}
 	}
 	return all, nil
+}
+
+// clean removes a temporary file that a crash has left. A younger one may be of a
+// write beside this.
+func (j *journal) clean(f os.DirEntry) {
+	if info, err := f.Info(); err == nil && time.Since(info.ModTime()) > time.Minute {
+		os.Remove(filepath.Join(j.dir, f.Name())) // it is harmless where it stays
+	}
 }
 
 func cutJSON(name string) (string, bool) {

@@ -182,6 +182,19 @@ func (t *Tree) Fail(driver string, fails bool) {
 	}
 }
 
+// AddIDs tells a driver of more devices, as a write to new_id does; it changes
+// nothing for those that have a driver.
+func (t *Tree) AddIDs(driver string, ids ...string) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	d := t.find(driver)
+	if d == nil {
+		return fmt.Errorf("there is no driver %s", driver)
+	}
+	d.IDs = append(d.IDs, ids...)
+	return nil
+}
+
 // Add makes a function.
 func (t *Tree) Add(f Function) error {
 	t.mu.Lock()
@@ -230,6 +243,9 @@ func (t *Tree) Remove(address string) error {
 				os.Remove(l)
 			}
 		}
+	}
+	if group := t.group(address); group != "" {
+		os.Remove(t.path("sys/kernel/iommu_groups", group, "devices", address))
 	}
 	return errors.Join(os.Remove(t.path("sys/bus/pci/devices", address)), os.RemoveAll(t.path("sys/devices/pci0000:00", address)))
 }

@@ -164,7 +164,11 @@ type tally struct {
 
 // explain turns the end of an attempt into the error that its caller reads.
 func (s *session) explain(err error, took time.Duration) error {
-	where := fmt.Sprintf("%s (%s) on network %s", s.rec.IfName, s.link.HardwareAddr, s.rec.Network)
+	who := s.link.HardwareAddr.String()
+	if who == "" {
+		who = "device " + s.rec.DeviceID
+	}
+	where := fmt.Sprintf("%s (%s) on network %s", s.rec.IfName, who, s.rec.Network)
 	t := s.tally
 	if !s.outOfTime(err) {
 		return fmt.Errorf("no lease for %s: %w", where, err)

@@ -65,6 +65,8 @@ func (s *session) status(v view) api.Status {
 		LastError: v.lastErr,
 	}
 	switch l := v.lease; {
+	case l.Addr.IsValid() && !v.kept: // its times are the guest's
+		st.Address, st.Server = l.Addr.String(), l.Server.String()
 	case l.Addr.IsValid():
 		st.Address, st.Server = l.Addr.String(), l.Server.String()
 		st.T1, st.T2, st.Expiry = s.cfg.wall(l.RenewAt()), s.cfg.wall(l.RebindAt()), s.cfg.wall(l.ExpireAt())

@@ -159,7 +159,7 @@ func TestB68VMAddressStaysReported(t *testing.T) {
 				t.Errorf("Check = %+v, %v; published %s", got, err, w.audience.seen(net1("c1")))
 			}
 			list, _ := e.List(t.Context())
-			if len(list) != 1 || list[0].State != "REPORTED" || list[0].Address != lease.Address {
+			if len(list) != 1 || list[0].State != "REPORTED" || list[0].Address != lease.Address || list[0].Expiry != nil {
 				t.Errorf("List = %+v", list)
 			}
 			stop()

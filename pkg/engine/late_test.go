@@ -72,11 +72,11 @@ func TestLateLease(t *testing.T) {
 func TestLateLeaseEndsWithItsDEL(t *testing.T) {
 	simulate(t, func(t *testing.T, w *world) {
 		passedWorld(w)
-		e, stop := w.start()
+		_, stop := w.start()
 		synctest.Wait()
 		time.Sleep(time.Second)
 		stop()
-		e, _ = w.start() // over a restart too
+		e, _ := w.start() // over a restart too
 		time.Sleep(time.Minute)
 		w.since()
 		mustDetach(t, e, "c1")

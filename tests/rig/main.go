@@ -58,7 +58,7 @@ func prepare(folder string) error {
 			return fmt.Errorf("%w; `make deps` installs it", err)
 		}
 	}
-	root, err := moduleRoot()
+	root, err := ModuleRoot()
 	if err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func goBuild(root, folder, env, program string, flags ...string) error {
 // ToolCache is the folder of the programs of a module below tests, which are built
 // when they are not there yet.
 func ToolCache(module string) (string, error) {
-	root, err := moduleRoot()
+	root, err := ModuleRoot()
 	if err != nil {
 		return "", err
 	}
@@ -119,8 +119,8 @@ func ToolCache(module string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// moduleRoot is the folder of go.mod above the test.
-func moduleRoot() (string, error) {
+// ModuleRoot is the folder of go.mod above the test.
+func ModuleRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", err

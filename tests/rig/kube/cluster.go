@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -56,6 +57,9 @@ type Cluster struct {
 	api    *rig.Process
 	nodes  atomic.Int64
 	names  atomic.Int64
+
+	install   sync.Mutex
+	installed bool
 }
 
 // Start starts a cluster that ends with the test. A test that does not stop the API

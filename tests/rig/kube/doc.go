@@ -25,6 +25,8 @@
 //	n.InstallPlugins(t)
 //	c.Join(t, n)                           // its eth0, and an object Node
 //	runtime := c.StartMultus(t, n, kube.Multus{})
+//	engine := c.Engine(t, n)               // with manifests/' rights; not started yet
+//	engine.Start(t)
 //	c.NAD(t, ns, "site", config, nil)      // nil or its annotations
 //	pod := c.Pod(t, ns, kube.PodSpec{Node: n.Name, Networks: "site"})
 //	s := runtime.Sandbox(t, pod)

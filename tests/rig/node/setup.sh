@@ -3,7 +3,7 @@
 # /etc whose changes stay here, and the /sys of its network namespace. All of it is
 # memory that goes with the last process of the node.
 set -eu
-hostname "$1"
+echo "$1" >/proc/sys/kernel/hostname
 mount -t tmpfs -o mode=755 node /mnt
 mkdir -p /mnt/run/netns /mnt/run/lock /mnt/opt/cni/bin /mnt/lib /mnt/etc /mnt/work
 
@@ -17,6 +17,6 @@ mount -t sysfs sysfs /sys
 umount --lazy /mnt
 
 mkdir -p /etc/cni/net.d
-sysctl -qw net.ipv4.ip_forward=1
+echo 1 >/proc/sys/net/ipv4/ip_forward
 echo ready
 exec sleep infinity

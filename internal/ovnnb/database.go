@@ -63,7 +63,13 @@ func dial(ctx context.Context, address string, files TLS, clustered bool, change
 		d.leader.close()
 		return nil, err
 	}
-	d.client.Cache().AddEventHandler(&cache.EventHandlerFuncs{
+	rows := d.client.Cache()
+	if rows == nil { // the server has closed the connection already
+		d.client.Close()
+		d.leader.close()
+		return nil, client.ErrNotConnected
+	}
+	rows.AddEventHandler(&cache.EventHandlerFuncs{
 		AddFunc:    func(string, model.Model) { changed() },
 		UpdateFunc: func(string, model.Model, model.Model) { changed() },
 		DeleteFunc: func(string, model.Model) { changed() },

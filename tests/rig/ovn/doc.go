@@ -16,9 +16,8 @@
 // OVN-Kubernetes makes switches and ports as that does (NewLocalnet, AddPort); a
 // server sits behind the provider bridge (Provider).
 //
-// Where a test has a node of its own with mount and network namespaces, Config.Prefix
-// runs everything there, for instance by nsenter, and Config.OVSRun and OVNRun put
-// the sockets where OVN-Kubernetes has them.
+// Where a test has a node with a file system of its own, Start(t, On(n)) runs
+// everything there, with the sockets where ovs-vsctl and ovn-nbctl look for them.
 //
 // On the userspace datapath checksums that the kernel leaves to an offload are
 // never filled in, so it is switched off on every interface that AddPort and

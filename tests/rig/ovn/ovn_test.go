@@ -2,11 +2,13 @@ package ovn
 
 import (
 	"net"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/dhcp-meta/dhcp-meta/tests/rig"
+	"github.com/dhcp-meta/dhcp-meta/tests/rig/node"
 )
 
 func TestMain(m *testing.M) { rig.Main(m) }
@@ -37,6 +39,27 @@ func TestLocalnetReachesTheProvider(t *testing.T) {
 		t.Errorf("udhcpc said: %s", out)
 	}
 	dnsmasq.Await(t, 0, rig.Patience, "DHCPACK", mac.String())
+}
+
+// On a node with a file system of its own the programs find their sockets by
+// themselves, and the machine's /run has none of them.
+func TestOnANode(t *testing.T) {
+	t.Parallel()
+	n := node.New(t, rig.NewNetns(t, "node"))
+	s := Start(t, On(n))
+	s.NewLocalnet(t, "office-lan")
+	if out := n.Run(t, "ovn-nbctl", "ls-list"); !strings.Contains(out, "office.lan_ovn_localnet_switch") {
+		t.Errorf("ovn-nbctl on the node says %q", out)
+	}
+	if out := n.Run(t, "ovs-vsctl", "list-br"); !strings.Contains(out, Integration) {
+		t.Errorf("ovs-vsctl on the node says %q", out)
+	}
+	if _, err := os.Stat(strings.TrimPrefix(s.NorthFromOutside(), "unix:")); err != nil {
+		t.Errorf("socket from outside: %v", err)
+	}
+	if _, err := os.Stat("/run/ovn/ovnnb_db.sock"); err == nil {
+		t.Error("the machine's /run was used")
+	}
 }
 
 // What is written while northd pauses reaches the flows when it goes on, and the

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/dhcp-meta/dhcp-meta/tests/rig"
+	"github.com/dhcp-meta/dhcp-meta/tests/rig/node"
 )
 
 // Names that stay the same in every stack; "physnet" would be a name that
@@ -26,20 +27,27 @@ const (
 type Config struct {
 	// Node is the network namespace of all programs; nil: a new one.
 	Node *rig.Netns
-	// Prefix stands before every program that is run on the node, so that it runs
-	// in more namespaces than Node: "nsenter", "-t", "4711", "-m", "--".
-	Prefix []string
+	// Enter makes a program run in more namespaces than Node; nil: in Node alone.
+	Enter func(*exec.Cmd) *exec.Cmd
 	// OVSRun and OVNRun are the folders of the sockets, as the programs see them;
-	// empty: folders of the test's own. Folders that are named must be there, and
-	// be reachable by the test itself under HostRun before the same path.
+	// empty: folders of the test's own.
 	OVSRun, OVNRun string
-	// HostRun is the path under which the test sees the root of the programs' file
-	// system; empty: the same.
-	HostRun string
+	// Root is where the test finds the root of the programs' file system; empty: it
+	// is the test's own.
+	Root string
 	// NBSchema is the schema of the north database; empty: Debian's.
 	NBSchema string
 	// NBRemotes are further remotes of the north database: "ptcp:6641:127.0.0.1".
 	NBRemotes []string
+}
+
+// On is the configuration of a stack on a node with a file system of its own, with
+// the sockets where the programs of OVS and OVN look for them by default.
+func On(n *node.Node) Config {
+	return Config{
+		Node: n.Net, Enter: n.Enter, Root: n.Path("/"),
+		OVSRun: "/run/openvswitch", OVNRun: "/run/ovn",
+	}
 }
 
 // Stack is a running OVS with OVN.
@@ -85,6 +93,9 @@ func Start(t testing.TB, cfg Config) *Stack {
 	for _, run := range []*string{&cfg.OVSRun, &cfg.OVNRun} {
 		if *run == "" {
 			*run = dir
+		}
+		if err := os.MkdirAll(filepath.Join(cfg.Root, *run), 0o755); err != nil {
+			t.Fatal(err)
 		}
 	}
 	if cfg.NBSchema == "" {
@@ -151,7 +162,7 @@ func (s *Stack) create(t testing.TB, db, schema string) {
 func (s *Stack) serve(t testing.TB, what, db, run, base string, remotes []string) *rig.Process {
 	t.Helper()
 	socket := filepath.Join(run, base+".sock")
-	seen := filepath.Join(s.cfg.HostRun, socket)
+	seen := filepath.Join(s.cfg.Root, socket)
 	// What a killed server left would be taken for the new one's.
 	_ = os.Remove(seen)
 	args := []string{filepath.Join(s.dir, db), "--remote=punix:" + socket, "--unixctl=" + filepath.Join(run, base+".ctl")}
@@ -165,8 +176,13 @@ func (s *Stack) serve(t testing.TB, what, db, run, base string, remotes []string
 	return p
 }
 
-// NorthAddress is the address of the north database.
+// NorthAddress is the address of the north database for programs on the node.
 func (s *Stack) NorthAddress() string { return "unix:" + s.socket("ovnnb_db.sock") }
+
+// NorthFromOutside is its address for the test itself.
+func (s *Stack) NorthFromOutside() string {
+	return "unix:" + filepath.Join(s.cfg.Root, s.socket("ovnnb_db.sock"))
+}
 
 // Dir is the folder of the test's own: databases and logs, and the sockets unless
 // the test named other folders.
@@ -238,9 +254,11 @@ func (s *Stack) socket(name string) string { return filepath.Join(s.cfg.OVNRun, 
 
 // command is a program on the node that has not been started.
 func (s *Stack) command(program string, args ...string) *exec.Cmd {
-	all := append(slices.Concat(s.cfg.Prefix, []string{program}), args...)
-	cmd := exec.Command(all[0], all[1:]...)
+	cmd := exec.Command(program, args...)
 	cmd.Env = s.env
+	if s.cfg.Enter != nil {
+		cmd = s.cfg.Enter(cmd)
+	}
 	return cmd
 }
 

@@ -65,15 +65,16 @@ var _ engine.Cluster = (*Cluster)(nil)
 
 // New builds a Cluster and sends nothing; Run does the work.
 func New(cfg Config) (*Cluster, error) {
-	client, err := kubernetes.NewForConfig(cfg.REST)
+	connection := withFreshTokens(cfg.REST)
+	client, err := kubernetes.NewForConfig(connection)
 	if err != nil {
 		return nil, fmt.Errorf("make a client of the Kubernetes API: %w", err)
 	}
-	nads, err := nadclient.NewForConfig(cfg.REST)
+	nads, err := nadclient.NewForConfig(connection)
 	if err != nil {
 		return nil, fmt.Errorf("make a client of NetworkAttachmentDefinitions: %w", err)
 	}
-	virtual, err := kubevirt.NewForConfig(cfg.REST)
+	virtual, err := kubevirt.NewForConfig(connection)
 	if err != nil {
 		return nil, fmt.Errorf("make a client of KubeVirt's API: %w", err)
 	}

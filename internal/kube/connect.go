@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/transport"
 	"k8s.io/klog/v2"
 
 	"github.com/dhcp-meta/dhcp-meta/internal/build"
@@ -20,8 +21,7 @@ const (
 )
 
 // Connect returns how to reach the API server: by a kubeconfig file, or, when its
-// path is empty, as a pod of the cluster. Nothing is sent. The token of a pod is
-// read again from its file all the time, so that it may expire.
+// path is empty, as a pod of the cluster. Nothing is sent.
 func Connect(kubeconfig string) (*rest.Config, error) {
 	var cfg *rest.Config
 	var err error
@@ -35,6 +35,19 @@ func Connect(kubeconfig string) (*rest.Config, error) {
 	cfg.UserAgent = "dhcp-engine/" + build.Version()
 	cfg.QPS, cfg.Burst = requestsPerSecond, requestsAtOnce
 	return cfg, nil
+}
+
+// withFreshTokens has a token file read again every minute, as the library does by
+// itself, and besides when the API server does not take the token any longer: an
+// ADD that comes then needs no minute.
+func withFreshTokens(cfg *rest.Config) *rest.Config {
+	cfg = rest.CopyConfig(cfg)
+	if cfg.BearerTokenFile == "" {
+		return cfg
+	}
+	cfg.Wrap(transport.ResettableTokenSourceWrapTransport(transport.NewCachedFileTokenSource(cfg.BearerTokenFile)))
+	cfg.BearerToken, cfg.BearerTokenFile = "", ""
+	return cfg
 }
 
 // RedirectClientLog sends what the client library writes to standard error by

@@ -2,8 +2,11 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -35,17 +38,57 @@ func (c *Cluster) newSource(what string, lw *cache.ListWatch) *source {
 
 func (s *source) listWatch() *cache.ListWatch {
 	return &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			list, err := s.lw.ListWithContext(ctx, o)
-			s.note(ctx, err)
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (list runtime.Object, err error) {
+			err = s.insist(ctx, func() error {
+				list, err = s.lw.ListWithContext(ctx, o)
+				return err
+			})
 			return list, err
 		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			w, err := s.lw.WatchWithContext(ctx, o)
-			s.note(ctx, err)
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (w watch.Interface, err error) {
+			err = s.insist(ctx, func() error {
+				w, err = s.lw.WatchWithContext(ctx, o)
+				return err
+			})
 			return w, err
 		},
 	}
+}
+
+// The pauses between two attempts, of which a random part is waited: after an
+// outage not all nodes come at once. The library's own grow to a minute, for which
+// a pod's new annotation would not be seen.
+const (
+	firstPause = 500 * time.Millisecond
+	lastPause  = 8 * time.Second
+)
+
+// insist makes a request again until the API answers, or ctx ends. What it answers
+// is the library's to deal with.
+func (s *source) insist(ctx context.Context, request func() error) error {
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		err := request()
+		s.note(ctx, err)
+		if err == nil || !isAway(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(pause/2 + rand.N(pause/2)):
+		}
+	}
+}
+
+// isAway tells of an error whether there is no API server to talk to, or only a
+// part of one. A timeout is the library's: it may mean that the server is behind
+// what was seen of it before.
+func isAway(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return true
+	}
+	return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) || apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err)
 }
 
 // note takes the outcome of a request. That a resource version has become too old

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -75,4 +77,42 @@ func TestWithoutAnAPI(t *testing.T) {
 			t.Errorf("%q is marked", nad)
 		}
 	}
+}
+
+// Who is away is asked again; what is answered is handed on, whatever it is.
+func TestSourceInsists(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMetrics(nil)
+		s := &source{what: "pods", log: silent(), failed: m.watchErrors.WithLabelValues("pods")}
+		behind := apierrors.NewTimeoutError("Too large resource version", 1)
+		answers := []error{
+			errors.New("connection refused"),
+			apierrors.NewServiceUnavailable("starting"),
+			apierrors.NewUnauthorized("expired"),
+			apierrors.NewInternalError(errors.New("etcd is away")),
+			behind,
+		}
+		asked := 0
+		begin := time.Now()
+		err := s.insist(t.Context(), func() error {
+			asked++
+			return answers[asked-1]
+		})
+		if !errors.Is(err, behind) || asked != len(answers) {
+			t.Errorf("%v after %d requests, want %v after %d", err, asked, behind, len(answers))
+		}
+		if took := time.Since(begin); took < 7*firstPause || took > 15*firstPause {
+			t.Errorf("that took %v", took)
+		}
+
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		asked = 0
+		if err := s.insist(ctx, func() error { asked++; return answers[0] }); err == nil {
+			t.Error("no error, and nobody answered")
+		}
+		if least := int(10 * time.Minute / lastPause); asked < least || asked > 2*least+5 {
+			t.Errorf("asked %d times in ten minutes", asked)
+		}
+	})
 }

@@ -347,6 +347,16 @@ func TestProcessStandsAside(t *testing.T) {
 			t.Errorf("standard input %q", got)
 		}
 	})
+	t.Run("OK a large configuration", func(t *testing.T) {
+		p := newProcess(t, "wrap", name, name)
+		large := strings.Replace(stdin, "{", `{"more":"`+strings.Repeat("x", 900<<10)+`",`, 1)
+		p.args.StdinData = []byte(large)
+		p.env = []string{"SAY_ADD=exit 7"}
+		p.call("ADD", name)
+		if got := p.said("ADD", "stdin"); got != large {
+			t.Errorf("standard input of %d bytes, want %d", len(got), len(large))
+		}
+	})
 	t.Run("OK two that stand before a third", func(t *testing.T) {
 		p := newProcess(t, "wrap", name, name)
 		p.path = []string{p.path[0], p.install("wrap2", name), p.path[1]}

@@ -96,6 +96,14 @@ func TestB93StatusAndGC(t *testing.T) {
 			t.Errorf("error %q", got)
 		}
 	})
+	t.Run("bad STATUS with an engine that is limited", func(t *testing.T) {
+		r := newRig(t)
+		r.start()
+		r.engine.on["limited"] = func(context.Context) error { return errors.New("the API server is away") }
+		if got := r.mustFail(r.plugin.Status, api.CodeLimited); got != "the API server is away" {
+			t.Errorf("error %q", got)
+		}
+	})
 	t.Run("bad STATUS of the delegate", func(t *testing.T) {
 		r := newRig(t)
 		r.start()

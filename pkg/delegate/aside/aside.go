@@ -80,8 +80,6 @@ const (
 	codeOther  = 999
 )
 
-func fail(code uint, text string) Outcome { return Outcome{Failed, &Error{code, text}} }
-
 // Program is how the process was started.
 type Program struct {
 	// Name is the base name of argument 0, Dir the folder of it as its caller

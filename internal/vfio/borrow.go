@@ -32,8 +32,10 @@ type loan struct {
 	// changed tells of interfaces, until stop.
 	changed <-chan struct{}
 	stop    func()
-	// away is when the first write came; zero: it has not.
+	// away is since when the device is on its way.
 	away time.Time
+	// end is when the way back begins, whoever uses it.
+	end time.Time
 	// done gives the turn and the locks back.
 	done func()
 
@@ -131,9 +133,9 @@ func (b *loan) begin(ctx context.Context, l engine.Loan) (step, error) {
 // an error the way back begins wherever it ended.
 func (b *loan) carryOut(ctx context.Context) (step, error) {
 	b.away = time.Now()
-	// The way back is part of the window.
-	end := b.away.Add(b.d.window - b.d.reserve())
-	ctx, cancel := context.WithDeadlineCause(ctx, end, errWindow)
+	// The way back is part of the window. That it begins a little early does no harm.
+	b.end = b.away.Add(b.d.window - b.d.reserve())
+	ctx, cancel := context.WithDeadlineCause(ctx, b.end, errWindow)
 	defer cancel()
 	for _, s := range []struct {
 		step
@@ -145,6 +147,10 @@ func (b *loan) carryOut(ctx context.Context) (step, error) {
 		{stepProbe, b.probe},
 		{stepInterface, b.takeInterface},
 	} {
+		start := time.Now()
+		if s.step == stepUnbind {
+			b.away = start // what came before has not touched the device
+		}
 		err := context.Cause(ctx)
 		if err == nil {
 			err = s.run(ctx)
@@ -152,10 +158,11 @@ func (b *loan) carryOut(ctx context.Context) (step, error) {
 		if err != nil {
 			return s.step, err
 		}
+		b.d.log.Debug("step of a hand-over", "device", b.entry.Device, "step", s.step, "took", time.Since(start))
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.expires = time.AfterFunc(time.Until(end), b.expire)
+	b.expires = time.AfterFunc(time.Until(b.end), b.expire)
 	return "", nil
 }
 
@@ -261,7 +268,7 @@ func (b *loan) Target() engine.Target {
 func (b *loan) HardwareAddr() net.HardwareAddr { return b.plan.mac }
 
 // Deadline is when the device is taken back, whoever uses it.
-func (b *loan) Deadline() time.Time { return b.away.Add(b.d.window - b.d.reserve()) }
+func (b *loan) Deadline() time.Time { return b.end }
 
 // Return implements engine.Borrowed.
 func (b *loan) Return(ctx context.Context) error {

@@ -41,6 +41,10 @@ func (d *Devices) giveBack(ctx context.Context, s *slot, e entry) error {
 
 // toVFIO puts the device on vfio-pci, and reads that it is.
 func (d *Devices) toVFIO(address string) error {
+	start := time.Now()
+	defer func() {
+		d.log.Debug("step of a hand-over", "device", address, "step", stepReturn, "took", time.Since(start))
+	}()
 	if d.host.Driver(address) == sriov.VFIOPCI {
 		return nil
 	}

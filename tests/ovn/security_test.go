@@ -1,10 +1,11 @@
 package ovn
 
 import (
-	"net/netip"
+	"fmt"
 	"testing"
 
 	"github.com/dhcp-meta/dhcp-meta/tests/rig"
+	"github.com/dhcp-meta/dhcp-meta/tests/rig/ovn"
 )
 
 // What each value of port_security lets out, on the OVN that is installed. The
@@ -33,16 +34,17 @@ func TestP29WhatPortSecurityLetsThrough(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			s.set(t, mac+" "+leased, row.security)
-			got := seen{
-				Leased:    pings(s.pod, leased, router.String()),
-				Foreign:   pings(s.pod, foreign, router.String()),
-				Probe:     probe(t, s.pod, netip.MustParseAddr("10.77.0.1")) != nil,
-				LinkLocal: pings(s.pod, ifName, routerLL),
-				DAD:       !takesTaken(t, s, router6),
-			}
-			if got != row.want {
-				t.Errorf("port_security %q lets through %+v, want %+v", row.security, got, row.want)
-			}
+			// The switch's cache of flows follows a moment later.
+			ovn.Await(t, fmt.Sprintf("%q to let through %+v", row.security, row.want), func() (bool, string) {
+				got := seen{
+					Leased:    pings(s.pod, leased, router.String()),
+					Foreign:   pings(s.pod, foreign, router.String()),
+					Probe:     probe(t, s.pod, router) != nil,
+					LinkLocal: pings(s.pod, ifName, routerLL),
+					DAD:       !takesTaken(t, s, router6),
+				}
+				return got == row.want, fmt.Sprintf("%+v", got)
+			})
 		})
 	}
 }

@@ -83,6 +83,14 @@ func pings(pod *rig.Sandbox, from, to string) bool {
 	return err == nil
 }
 
+// reaches waits until the pod reaches the router from an address.
+func (s *site) reaches(t testing.TB, from string) {
+	t.Helper()
+	ovn.Await(t, "answers of the router to "+from, func() (bool, string) {
+		return pings(s.pod, from, rig.ServerAddr.Addr().String()), "none came"
+	})
+}
+
 // probe is the engine's own look whether an address is in use (RFC 5227).
 func probe(t testing.TB, pod *rig.Sandbox, addr netip.Addr) net.HardwareAddr {
 	t.Helper()

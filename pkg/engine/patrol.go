@@ -36,7 +36,7 @@ func (e *Engine) patrol(ctx context.Context) {
 			e.round(ctx, func(*session) bool { return true })
 		case <-e.words.c:
 			gone := e.words.take()
-			e.round(ctx, func(s *session) bool { return gone[s.att.Pod] })
+			e.round(ctx, func(s *session) bool { return gone[named(s.att.Pod)] })
 		}
 	}
 }
@@ -84,7 +84,7 @@ func (e *Engine) endDead(ctx context.Context, s *session) {
 
 // podGone asks the cluster; that it cannot answer decides nothing.
 func (e *Engine) podGone(ctx context.Context, pod Pod) bool {
-	if e.cfg.Cluster == nil || pod.Name == "" || pod.UID == "" {
+	if e.cfg.Cluster == nil || pod.Name == "" {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, goneTime)
@@ -112,7 +112,10 @@ func (s *session) poke() {
 	}
 }
 
-// words are the pods of which the cluster has said that they are gone.
+// named is a pod without its UID, of which runtimes and API may have different ones.
+func named(pod Pod) Pod { return Pod{Namespace: pod.Namespace, Name: pod.Name} }
+
+// words are the pods, by name, of which the cluster has said that they are gone.
 type words struct {
 	c    chan struct{} // there are some
 	mu   sync.Mutex
@@ -126,7 +129,7 @@ func (w *words) say(pod Pod) {
 	if w.pods == nil {
 		w.pods = make(map[Pod]bool)
 	}
-	w.pods[pod] = true
+	w.pods[named(pod)] = true
 	w.mu.Unlock()
 	select {
 	case w.c <- struct{}{}:

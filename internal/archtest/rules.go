@@ -80,7 +80,12 @@ var rules = map[string]rule{
 		never: map[string]string{netlink: edge, packet: edge},
 	},
 	"internal/kube/podnetworks": {direct: []string{}},
-	"internal/publish":          {ours: []string{"pkg/engine", "pkg/engine/dhcp4", "pkg/engine/network"}, direct: []string{}, never: noRim},
+	"internal/podannotation": {
+		ours:   []string{"internal/kube/podnetworks", "internal/publish", "pkg/engine"},
+		direct: []string{clientGo, prometheus},
+		never:  map[string]string{netlink: edge, packet: edge},
+	},
+	"internal/publish": {ours: []string{"pkg/engine", "pkg/engine/dhcp4", "pkg/engine/network"}, direct: []string{}, never: noRim},
 
 	"internal/vfio": {
 		ours:  []string{"internal/atomicfile", "internal/boot", "pkg/engine", "pkg/engine/api", "pkg/sriov"},

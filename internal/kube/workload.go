@@ -21,7 +21,8 @@ const (
 // OVN-Kubernetes looks at the first, the text of OKEP-6224 names the second. So
 // the second one on a plain pod makes a virtual machine of it: its interface gets
 // no address. A virtual machine's pod with neither is a container, and its lease
-// is kept, and its interface configured, by the engine. docs/security.md has the table.
+// is kept, and its interface configured, by the engine. docs/configuration.md
+// has the table.
 func workloadOf(pod *corev1.Pod) engine.Workload {
 	if _, named := pod.Labels[vmNameLabel]; named || pod.Labels[roleLabel] == launcherRole {
 		return engine.VM

@@ -298,7 +298,7 @@ func TestK72OneFailureAStep(t *testing.T) {
 	t.Run("no interface", func(t *testing.T) {
 		w := newWorld(t)
 		w.net.silent = true
-		_, err := w.engine(func(c *Config) { c.Window = time.Second }).Borrow(t.Context(), loanOf(vf0, "vm", nil))
+		_, err := w.engine(func(c *Config) { c.Window = 4 * time.Second }).Borrow(t.Context(), loanOf(vf0, "vm", nil))
 		if err == nil || !strings.Contains(err.Error(), "no interface has appeared") || !strings.Contains(err.Error(), "--vfio-window") {
 			t.Errorf("got %v", err)
 		}
@@ -384,7 +384,7 @@ func TestK72CanceledCaller(t *testing.T) {
 // The window: a borrower that does not give the device back loses it.
 func TestK72WindowIsALimit(t *testing.T) {
 	w := newWorld(t)
-	d := w.engine(func(c *Config) { c.Window = 600 * time.Millisecond })
+	d := w.engine(func(c *Config) { c.Window = 4 * time.Second })
 	b, err := d.Borrow(t.Context(), loanOf(vf0, "vm", nil))
 	must(t, err)
 	start := time.Now()
@@ -401,7 +401,7 @@ func TestK72WindowIsALimit(t *testing.T) {
 // meanwhile, and it is given back when the kernel lets go.
 func TestK72KernelThatDoesNotReturn(t *testing.T) {
 	w := newWorld(t)
-	d := w.engine(func(c *Config) { c.Window = 400 * time.Millisecond })
+	d := w.engine(func(c *Config) { c.Window = 3 * time.Second })
 	release := w.tree.Hold(vf0)
 	defer release()
 	if _, err := d.Borrow(t.Context(), loanOf(vf0, "vm", nil)); err == nil || !strings.Contains(err.Error(), "the kernel does not return") {

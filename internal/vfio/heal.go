@@ -95,14 +95,16 @@ func (d *Devices) healLeft(ctx context.Context, s *slot) error {
 		return nil
 	}
 	defer d.countLeft()
-	ctx, cancel := context.WithTimeoutCause(ctx, d.reserve(), errWindow)
-	defer cancel()
 	if err := d.heal(ctx, s, e); err != nil {
 		d.metrics.failed(stepHeal)
 		return err
 	}
 	return nil
 }
+
+// healLimit is how long healing a device may take. There is no exchange and no
+// window then, but the look through the node's namespaces.
+const healLimit = 2 * longestReturn
 
 func (d *Devices) heal(ctx context.Context, s *slot, e entry) error {
 	dev, err := d.host.Find(e.Device)
@@ -112,6 +114,8 @@ func (d *Devices) heal(ctx context.Context, s *slot, e entry) error {
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, healLimit, errors.New("that takes too long"))
+	defer cancel()
 	whose, err := d.whose(ctx, e, dev)
 	if err != nil {
 		return fmt.Errorf("give device %s back: %w", e.Device, err)

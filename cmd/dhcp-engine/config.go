@@ -30,9 +30,9 @@ type config struct {
 	startupSpread time.Duration
 	logLevel      slog.Level
 	logFormat     string // "text" or "json"
-	kubernetes    kubernetes
-	northbound    northbound
-	vfio          vfio
+	kubernetes    kubernetesConfig
+	northbound    northboundConfig
+	vfio          vfioConfig
 }
 
 // maxSocket is the longest path that fits into a struct sockaddr_un.

@@ -5,35 +5,36 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/dhcp-meta/dhcp-meta/pkg/sriov"
 )
 
-// kubernetes is how the engine reaches the Kubernetes API; the zero value: not at
+// kubernetesConfig is how the engine reaches the Kubernetes API; the zero value: not at
 // all.
-type kubernetes struct {
+type kubernetesConfig struct {
 	on bool
 	// kubeconfig is a file; empty: what a pod finds.
 	kubeconfig string
 	node       string
 }
 
-// northbound is how the engine reaches OVN's north database; an empty address: not
+// northboundConfig is how the engine reaches OVN's north database; an empty address: not
 // at all.
-type northbound struct {
+type northboundConfig struct {
 	// address is "auto", or what ovn-nbctl takes with --db: addresses separated by
 	// commas.
 	address       string
 	ca, cert, key string // files, for ssl:
 }
 
-// vfio is what of virtual functions may be borrowed, and for how long.
-type vfio struct {
-	window      time.Duration
-	allow, deny []string // "<vendor>:<device>" in hexadecimal
+// vfioConfig is what of virtual functions may be borrowed, and for how long.
+type vfioConfig struct {
+	window time.Duration
+	policy sriov.Policy
 }
 
 // The range of --vfio-window. The way back alone takes a second on slow hardware,
@@ -67,12 +68,12 @@ func declareCluster(in *input) rawCluster {
 }
 
 // cluster checks what declareCluster declared.
-func (in *input) cluster(r rawCluster) (k kubernetes, nb northbound, v vfio) {
+func (in *input) cluster(r rawCluster) (k kubernetesConfig, nb northboundConfig, v vfioConfig) {
 	without, err := strconv.ParseBool(*r.noKubernetes)
 	if err != nil {
 		in.check("no-kubernetes", fmt.Errorf("%q is neither true nor false", *r.noKubernetes))
 	}
-	k = kubernetes{on: !without, kubeconfig: *r.kubeconfig, node: *r.node}
+	k = kubernetesConfig{on: !without, kubeconfig: *r.kubeconfig, node: *r.node}
 	switch {
 	case without && k.kubeconfig != "":
 		in.check("kubeconfig", errors.New("has no use with --no-kubernetes"))
@@ -87,13 +88,13 @@ func (in *input) cluster(r rawCluster) (k kubernetes, nb northbound, v vfio) {
 		if nb.address != "auto" {
 			in.check("ovn-nb", errors.New("has no use with --no-kubernetes"))
 		}
-		nb = northbound{}
+		nb = northboundConfig{}
 	}
 	return k, nb, in.vfio(r)
 }
 
-func (in *input) northbound(r rawCluster) northbound {
-	nb := northbound{address: *r.nb, ca: *r.nbCA, cert: *r.nbCert, key: *r.nbKey}
+func (in *input) northbound(r rawCluster) northboundConfig {
+	nb := northboundConfig{address: *r.nb, ca: *r.nbCA, cert: *r.nbCert, key: *r.nbKey}
 	files := map[string]string{"ovn-nb-ca": nb.ca, "ovn-nb-cert": nb.cert, "ovn-nb-key": nb.key}
 	for name, file := range files {
 		if file != "" {
@@ -137,26 +138,28 @@ func databaseAddress(address string) error {
 	return fmt.Errorf("%q is none of auto, off, unix:PATH, tcp:HOST:PORT, ssl:HOST:PORT", address)
 }
 
-var pciID = regexp.MustCompile(`^[0-9a-f]{4}:[0-9a-f]{4}$`)
-
-func (in *input) vfio(r rawCluster) vfio {
+func (in *input) vfio(r rawCluster) vfioConfig {
 	window, err := time.ParseDuration(*r.window)
 	if err != nil || window < minWindow || window > maxWindow {
 		in.check("vfio-window", fmt.Errorf("%q is no duration from %s to %s", *r.window, minWindow, maxWindow))
 	}
-	return vfio{window: window, allow: in.devices("vfio-allow", *r.allow, "all"), deny: in.devices("vfio-deny", *r.deny, "none")}
+	return vfioConfig{window, sriov.Policy{
+		Allow: in.devices("vfio-allow", *r.allow, "all"),
+		Deny:  in.devices("vfio-deny", *r.deny, "none"),
+	}}
 }
 
 // devices checks a list of vendor:device; word stands for no list.
-func (in *input) devices(name, text, word string) []string {
+func (in *input) devices(name, text, word string) []sriov.ID {
 	if text == word {
 		return nil
 	}
-	var ids []string
-	for id := range strings.SplitSeq(strings.ToLower(text), ",") {
+	var ids []sriov.ID
+	for part := range strings.SplitSeq(text, ",") {
+		id, err := sriov.ParseID(part)
 		switch {
-		case !pciID.MatchString(id):
-			in.check(name, fmt.Errorf("%q is no vendor:device of four hexadecimal digits each, such as 8086:154c", id))
+		case err != nil:
+			in.check(name, err)
 		case !slices.Contains(ids, id):
 			ids = append(ids, id)
 		}

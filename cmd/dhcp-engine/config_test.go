@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/dhcp-meta/dhcp-meta/pkg/sriov"
 )
 
 func environment(vars map[string]string) func(string) string {
@@ -23,7 +25,7 @@ func TestParseConfig(t *testing.T) {
 			stateDir: "/var/lib/dhcp-meta", socket: "/run/dhcp-meta/engine.sock",
 			netnsRoots:          []string{"/run/netns", "/var/run/netns", "/proc"},
 			exchangesPerNetwork: 16, startupSpread: 10 * time.Second,
-			logLevel: slog.LevelInfo, logFormat: "text", vfio: vfio{window: 20 * time.Second},
+			logLevel: slog.LevelInfo, logFormat: "text", vfio: vfioConfig{window: 20 * time.Second},
 		}
 		if f != nil {
 			f(&c)
@@ -35,12 +37,12 @@ func TestParseConfig(t *testing.T) {
 			stateDir: "/state", socket: "/s", metricsAddress: "127.0.0.1:9100",
 			netnsRoots: []string{"/a", "/b"}, logLevel: slog.LevelDebug, logFormat: "json",
 			protected:           []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("10.96.0.0/12")},
-			exchangesPerNetwork: 1000, startupSpread: 10 * time.Minute, vfio: vfio{window: 20 * time.Second},
+			exchangesPerNetwork: 1000, startupSpread: 10 * time.Minute, vfio: vfioConfig{window: 20 * time.Second},
 		}
 	}
 	inCluster := func(f func(*config)) config {
 		return defaults(func(c *config) {
-			c.kubernetes = kubernetes{on: true, node: "n1"}
+			c.kubernetes = kubernetesConfig{on: true, node: "n1"}
 			c.northbound.address = "auto"
 			if f != nil {
 				f(c)
@@ -71,16 +73,19 @@ func TestParseConfig(t *testing.T) {
 			defaults(func(c *config) { c.metricsAddress = ":0" })},
 		{"OK in a pod", []string{"--node-name=n1"}, nil, inCluster(nil)},
 		{"OK in a pod, by the variable, no OVN", []string{"--ovn-nb=off"}, map[string]string{"DHCP_ENGINE_NODE_NAME": "n1"}, inCluster(func(c *config) {
-			c.northbound = northbound{}
+			c.northbound = northboundConfig{}
 		})},
 		{"OK a cluster from outside", []string{"--node-name=n1", "--kubeconfig=/k", "--ovn-nb=ssl:10.0.0.1:6641,ssl:[fd00::1]:6641",
 			"--ovn-nb-ca=/ca", "--ovn-nb-cert=/cert", "--ovn-nb-key=/key"}, nil, inCluster(func(c *config) {
 			c.kubernetes.kubeconfig = "/k"
-			c.northbound = northbound{"ssl:10.0.0.1:6641,ssl:[fd00::1]:6641", "/ca", "/cert", "/key"}
+			c.northbound = northboundConfig{"ssl:10.0.0.1:6641,ssl:[fd00::1]:6641", "/ca", "/cert", "/key"}
 		})},
 		{"OK devices", []string{"--no-kubernetes", "--vfio-window=5s", "--vfio-allow=8086:154C,15b3:101e,8086:154c"}, map[string]string{"DHCP_ENGINE_VFIO_DENY": "8086:10ca"},
 			defaults(func(c *config) {
-				c.vfio = vfio{window: 5 * time.Second, allow: []string{"8086:154c", "15b3:101e"}, deny: []string{"8086:10ca"}}
+				c.vfio = vfioConfig{5 * time.Second, sriov.Policy{
+					Allow: []sriov.ID{{Vendor: 0x8086, Device: 0x154c}, {Vendor: 0x15b3, Device: 0x101e}},
+					Deny:  []sriov.ID{{Vendor: 0x8086, Device: 0x10ca}},
+				}}
 			})},
 		{"OK one exchange at once, no spread", []string{"--no-kubernetes", "--exchanges-per-network=1", "--startup-spread=0"}, nil,
 			defaults(func(c *config) { c.exchangesPerNetwork, c.startupSpread = 1, 0 })},
@@ -96,7 +101,7 @@ func TestParseConfig(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(config{}, kubernetes{}, northbound{}, vfio{}), cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
+			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(config{}, kubernetesConfig{}, northboundConfig{}, vfioConfig{}), cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
 				t.Errorf("config (-want +got):\n%s", diff)
 			}
 		})
@@ -178,7 +183,7 @@ func TestParseConfigBad(t *testing.T) {
 			if diff := cmp.Diff(tt.want, err.Error()); diff != "" {
 				t.Errorf("error (-want +got):\n%s", diff)
 			}
-			if diff := cmp.Diff(config{}, got, cmp.AllowUnexported(config{}, kubernetes{}, northbound{}, vfio{}), cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
+			if diff := cmp.Diff(config{}, got, cmp.AllowUnexported(config{}, kubernetesConfig{}, northboundConfig{}, vfioConfig{}), cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
 				t.Errorf("config beside an error (-want +got):\n%s", diff)
 			}
 		})

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -33,7 +34,7 @@ func serve(ctx context.Context, cfg config, log *slog.Logger) error {
 		return err
 	}
 	defer records.Close()
-	links, err := nic.Open(nic.Config{Roots: cfg.netnsRoots, Logger: log})
+	links, err := nic.Open(nic.Config{Roots: append(slices.Clone(cfg.netnsRoots), borrowedNetns), Logger: log})
 	if err != nil {
 		return err
 	}
@@ -42,14 +43,19 @@ func serve(ctx context.Context, cfg config, log *slog.Logger) error {
 		return err
 	}
 	registry := newRegistry()
-	eng := engine.New(engine.Config{
+	parts := engine.Config{
 		Links: kernel{links}, Store: records,
 		Now: boot.Now, BootID: bootID,
 		Protected: cfg.protected, ExchangesPerNetwork: cfg.exchangesPerNetwork, StartupSpread: cfg.startupSpread,
 		Rand:    newRand,
 		Log:     log,
 		Metrics: engine.NewMetrics(registry),
-	})
+	}
+	var around outside
+	if err := around.connect(cfg, &parts, registry); err != nil {
+		return err
+	}
+	eng := engine.New(parts)
 	api := server.New(eng, log)
 
 	var metrics net.Listener
@@ -80,6 +86,7 @@ func serve(ctx context.Context, cfg config, log *slog.Logger) error {
 		return api.Serve(ctx, socket)
 	})
 	g.Go(func() error { return eng.Run(engineCtx) })
+	around.start(engineCtx, g)
 	err = g.Wait()
 	log.Info("dhcp-engine ends; leases stay")
 	return err

@@ -157,30 +157,31 @@ func (d *database) watch(ctx context.Context, uid string) error {
 	return nil
 }
 
-// keep ends the monitors of all pods but those in uids. What a monitor has shown
-// stays in the cache when it ends, so it ends after its ports.
-func (d *database) keep(ctx context.Context, uids map[string]bool) error {
+// keep ends the monitors of all pods but those in uids, and returns how many it has
+// ended and how many are left. What a monitor has shown stays in the cache when it
+// ends, so it ends after its ports.
+func (d *database) keep(ctx context.Context, uids map[string]bool) (ended, left int, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	defer func() { left = len(d.watched) }()
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	for uid := range maps.Clone(d.watched) {
 		if uids[uid] {
 			continue
 		}
-		left, err := d.ports(ctx, uid)
-		if err != nil {
-			return err
-		}
-		if len(left) > 0 {
+		if rows, err := d.ports(ctx, uid); err != nil {
+			return ended, 0, err
+		} else if len(rows) > 0 {
 			continue
 		}
 		if err := d.client.MonitorCancel(ctx, d.watched[uid]); err != nil {
-			return fmt.Errorf("end a monitor in %s: %w", d.address, err)
+			return ended, 0, fmt.Errorf("end a monitor in %s: %w", d.address, err)
 		}
 		delete(d.watched, uid)
+		ended++
 	}
-	return nil
+	return ended, 0, nil
 }
 
 // ports are the ports of a watched pod, by name.

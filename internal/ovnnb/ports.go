@@ -41,6 +41,8 @@ type Ports struct {
 	turn chan struct{}
 	// work wakes Run.
 	work chan struct{}
+	// told says that this outage was told of; it is of the goroutine that connects.
+	told bool
 
 	mu sync.Mutex
 	db *database // nil: away

@@ -95,23 +95,24 @@ func (p *Ports) connected(db *database) {
 	away := time.Since(p.since)
 	p.db, p.away = db, nil
 	p.mu.Unlock()
+	p.told = false
 	p.metrics.connected.Set(1)
 	p.log.Info("connected to the north database of OVN", "address", db.address, "away", away.Round(time.Millisecond))
 	p.kick()
 }
 
-// disconnected notes why there is no connection; an outage is told of once.
+// disconnected notes why there is no connection; an outage is told of once, and
+// not at all while nobody has need of the database.
 func (p *Ports) disconnected(err error) {
 	p.mu.Lock()
-	was := p.db != nil
-	if was {
+	if p.db != nil {
 		p.db, p.since = nil, time.Now()
 	}
-	first := was || p.away == nil
 	p.away = err
 	p.mu.Unlock()
 	p.metrics.connected.Set(0)
-	if first && !errors.Is(err, context.Canceled) {
+	if !errors.Is(err, context.Canceled) && !p.told && p.Limited() != nil {
+		p.told = true
 		p.log.Warn("the north database of OVN is away", "address", p.where(), "error", err)
 	}
 	p.kick()
@@ -182,8 +183,8 @@ func (p *Ports) round(ctx context.Context, db *database) (pending int) {
 		}
 	}
 	p.prune()
-	if err := db.keep(ctx, uids); err != nil {
-		p.log.Debug("monitor of a port that is gone goes on", "error", err)
+	if ended, left, err := db.keep(ctx, uids); ended > 0 || err != nil {
+		p.log.Debug("monitors of pods that are gone have ended", "ended", ended, "left", left, "error", err)
 	}
 	return pending
 }

@@ -45,6 +45,9 @@ func TestDatabaseAway(t *testing.T) {
 			t.Errorf("limited does not say %q: %v", word, err)
 		}
 	}
+	w.log.Await(t, "word of the outage", 0, rig.Patience, func(line string) bool {
+		return strings.Contains(line, "level=WARN") && strings.Contains(line, "north database of OVN is away")
+	})
 	begin := time.Now()
 	err = w.Publish(patient(t), s.lease("10.77.0.50"))
 	if err == nil || !strings.Contains(err.Error(), "is away") {
@@ -225,4 +228,48 @@ func TestMemoryFollowsTheNode(t *testing.T) {
 	if grown > others*100 {
 		t.Errorf("the heap has grown by %d bytes for %d ports of other nodes", grown, others)
 	}
+}
+
+// Pods that are gone leave no monitor, and connections that have ended no goroutine.
+func TestNothingPilesUp(t *testing.T) {
+	n := rig.NewNetns(t, "db")
+	text, err := os.ReadFile(ovn.Schema)
+	must(t, "schema", err)
+	d := ovn.StartDatabase(t, n, text)
+	w := startWriter(t, ovnnb.Config{Address: d.Address})
+	w.awaitLimited(t, false)
+	const pods = 10
+	for i := range pods {
+		p, a := bare(t, d, fmt.Sprintf("web-%d", i))
+		must(t, "publish", w.Publish(patient(t), leaseOf(a, p.MAC, "10.77.0.50", engine.Container, network.PortSecurityAuto)))
+	}
+	for i := range pods {
+		d.NB(t, "ls-del", fmt.Sprintf("sw-web-%d", i))
+		w.Forget(attachmentOf(&rig.Sandbox{ID: fmt.Sprintf("c-web-%d", i)}, ovn.PortSpec{
+			Namespace: "shop", Pod: fmt.Sprintf("web-%d", i), UID: fmt.Sprintf("uid-web-%d", i), NAD: nad,
+		}, ifName))
+	}
+	w.log.Await(t, "end of the last monitor", 0, rig.Patience, func(line string) bool {
+		return strings.Contains(line, "monitors of pods that are gone have ended") && strings.Contains(line, "left=0 ")
+	})
+
+	p, a := bare(t, d, "web-99")
+	must(t, "publish", w.Publish(patient(t), leaseOf(a, p.MAC, "10.77.0.50", engine.Container, network.PortSecurityAuto)))
+	reconnect := func() {
+		d.Stop(t)
+		w.awaitLimited(t, true)
+		d.StartAgain(t)
+		w.awaitLimited(t, false)
+		d.NB(t, "lsp-set-addresses", p.Name(), p.MAC.String())
+		awaitAddresses(t, d, p, p.MAC.String()+" 10.77.0.50")
+	}
+	reconnect()
+	goroutines := runtime.NumGoroutine()
+	for range 3 { // five repairs are one too many to be no fight
+		reconnect()
+	}
+	ovn.Await(t, "goroutines of old connections to end", func() (bool, string) {
+		now := runtime.NumGoroutine()
+		return now <= goroutines, fmt.Sprintf("%d, were %d", now, goroutines)
+	})
 }

@@ -18,6 +18,9 @@ type Database struct {
 	// Address is where it is.
 	Address string
 	dir     string
+	n       *rig.Netns
+	name    string
+	options []string
 }
 
 // StartDatabase serves an empty north database with a schema, with options added to
@@ -71,13 +74,18 @@ func newDatabase(t testing.TB, name string) *Database {
 // serve starts the server.
 func (d *Database) serve(t testing.TB, n *rig.Netns, name string, options ...string) {
 	t.Helper()
+	d.n, d.name, d.options = n, name, options
+	d.StartAgain(t)
+}
+
+// StartAgain starts the server after it was ended, with all that was in it.
+func (d *Database) StartAgain(t testing.TB) {
+	t.Helper()
 	socket := strings.TrimPrefix(d.Address, "unix:")
 	_ = os.Remove(socket)
-	args := append([]string{d.file("nb.db"), "--remote=punix:" + socket, "--unixctl=" + d.file("nb.ctl")}, options...)
-	d.Process = n.Start(t, "ovsdb-server ("+name+")", exec.Command("ovsdb-server", args...))
-	if err := rig.AwaitFile(t.Context(), socket, rig.Patience); err != nil {
-		t.Fatalf("socket of %s: %v", name, err)
-	}
+	args := append([]string{d.file("nb.db"), "--remote=punix:" + socket, "--unixctl=" + d.file("nb.ctl")}, d.options...)
+	d.Process = d.n.Start(t, "ovsdb-server ("+d.name+")", exec.Command("ovsdb-server", args...))
+	awaitSocket(t, d.name, socket)
 }
 
 // Leads tells whether the server leads its cluster.

@@ -2,6 +2,7 @@ package ovn
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -170,10 +171,24 @@ func (s *Stack) serve(t testing.TB, what, db, run, base string, remotes []string
 		args = append(args, "--remote="+r)
 	}
 	p := s.start(t, what, "ovsdb-server", args...)
-	if err := rig.AwaitFile(t.Context(), seen, rig.Patience); err != nil {
+	awaitSocket(t, what, seen)
+	return p
+}
+
+// awaitSocket waits until a server takes connections: its socket is there a moment
+// earlier.
+func awaitSocket(t testing.TB, what, path string) {
+	t.Helper()
+	if err := rig.AwaitFile(t.Context(), path, rig.Patience); err != nil {
 		t.Fatalf("socket of %s: %v", what, err)
 	}
-	return p
+	Await(t, what+" to listen", func() (bool, string) {
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			return false, err.Error()
+		}
+		return c.Close() == nil, ""
+	})
 }
 
 // NorthAddress is the address of the north database for programs on the node.

@@ -32,7 +32,7 @@ type loan struct {
 	// changed tells of interfaces, until stop.
 	changed <-chan struct{}
 	stop    func()
-	// away is since when the device is on its way.
+	// away is since when the device is on its way; zero: it is not.
 	away time.Time
 	// end is when the way back begins, whoever uses it.
 	end time.Time
@@ -45,33 +45,37 @@ type loan struct {
 	err     error // of the way back
 }
 
-// Borrow implements engine.Devices.
+// Borrow implements engine.Devices. Its errors speak of the device as "it": the
+// caller names it.
 func (d *Devices) Borrow(ctx context.Context, l engine.Loan) (engine.Borrowed, error) {
 	address, err := sriov.ParseAddress(l.Device)
 	if err != nil {
 		d.metrics.failed(stepCheck)
-		return nil, api.WithCode(api.CodeConfig, fmt.Errorf("borrow a device: %w", err))
+		return nil, api.WithCode(api.CodeConfig, err)
 	}
 	l.Device = address
 	b := &loan{d: d, slot: d.slot(address), stop: func() {}}
 	if b.done, err = d.enter(ctx, b.slot, address); err != nil {
 		d.metrics.failed(stepCheck)
-		return nil, api.WithCode(api.CodeTryAgain, fmt.Errorf("borrow device %s: %w", address, err))
+		return nil, api.WithCode(api.CodeTryAgain, fmt.Errorf("it is not touched: %w", err))
 	}
 	if err := d.healLeft(ctx, b.slot); err != nil {
 		b.leave()
-		return nil, api.WithCode(api.CodeTryAgain, fmt.Errorf("borrow device %s: it was borrowed before and is not back yet: %w", address, err))
+		return nil, api.WithCode(api.CodeTryAgain, fmt.Errorf("it was borrowed before and is not back yet: %w", err))
 	}
 	s, err := b.begin(ctx, l)
 	if err != nil {
 		b.leave()
 		d.metrics.failed(s)
-		return nil, fmt.Errorf("borrow device %s: %w", address, err)
+		return nil, err
 	}
 	if s, err = b.carryOut(ctx); err != nil {
 		d.metrics.failed(s)
-		err = api.WithCode(api.CodeTryAgain, fmt.Errorf("borrow device %s: %w", address, err))
-		return nil, errors.Join(err, b.giveBack(ctx))
+		err = api.WithCode(api.CodeTryAgain, err)
+		if back := b.giveBack(ctx); back != nil {
+			return nil, fmt.Errorf("%w; and %w", err, back)
+		}
+		return nil, err
 	}
 	return b, nil
 }
@@ -104,7 +108,7 @@ func (b *loan) begin(ctx context.Context, l engine.Loan) (step, error) {
 	p := &b.plan
 	if err := b.d.reserveMAC(p.mac, p.device.Address); err != nil {
 		p.close()
-		return stepMAC, api.WithCode(api.CodeEnv, fmt.Errorf("device %s is not touched: %w", p.device.Address, err))
+		return stepMAC, api.WithCode(api.CodeEnv, fmt.Errorf("it is not touched: %w", err))
 	}
 	b.entry = entry{
 		Version: entryVersion, Device: p.device.Address, ID: p.device.ID.String(), Override: p.device.Override,
@@ -119,12 +123,13 @@ func (b *loan) begin(ctx context.Context, l engine.Loan) (step, error) {
 		b.d.log.Warn("physical function has another MAC for a device than the one it is asked for with, set for the exchange",
 			"device", p.device.Address, "interface", p.pf, "vf", p.device.VF, "has", p.old.String(), "asked", p.mac.String())
 	}
+	b.slot.setLent(true)
 	if err := b.d.journal.put(b.entry); err != nil {
+		b.slot.setLent(false)
 		p.close()
 		b.d.freeMAC(p.mac)
 		return stepJournal, api.WithCode(api.CodeTryAgain, err)
 	}
-	b.slot.setLent(true)
 	b.d.metrics.borrowed.Inc()
 	return "", nil
 }
@@ -132,9 +137,8 @@ func (b *loan) begin(ctx context.Context, l engine.Loan) (step, error) {
 // carryOut is the way from vfio-pci to an interface in the private namespace. After
 // an error the way back begins wherever it ended.
 func (b *loan) carryOut(ctx context.Context) (step, error) {
-	b.away = time.Now()
 	// The way back is part of the window. That it begins a little early does no harm.
-	b.end = b.away.Add(b.d.window - b.d.reserve())
+	b.end = time.Now().Add(b.d.window - b.d.reserve())
 	ctx, cancel := context.WithDeadlineCause(ctx, b.end, errWindow)
 	defer cancel()
 	for _, s := range []struct {
@@ -247,7 +251,7 @@ func (b *loan) takeInterface(ctx context.Context) error {
 			return b.slot.do(ctx, func() error { return b.d.net.Move(found[0].Index, b.entry.Netns, ifName, b.plan.mac) })
 		}
 		if b.d.host.Driver(address) == "" {
-			return errors.New("its driver has let it go again, or it is gone")
+			return fmt.Errorf("wait for the interface of %s: its driver has let it go again, or it is gone", address)
 		}
 		select {
 		case <-b.changed:
@@ -314,8 +318,11 @@ func (b *loan) giveBackLocked(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), b.d.reserve(), errWindow)
 	defer cancel()
 	b.err = b.d.giveBack(ctx, b.slot, b.entry)
-	took := time.Since(b.away)
-	b.d.metrics.away(took)
+	var took time.Duration
+	if !b.away.IsZero() {
+		took = time.Since(b.away)
+		b.d.metrics.away(took)
+	}
 	b.d.metrics.borrowed.Dec()
 	b.d.freeMAC(b.plan.mac)
 	b.slot.setLent(false)

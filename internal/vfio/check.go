@@ -39,7 +39,7 @@ func (d *Devices) check(ctx context.Context, l engine.Loan) (plan, step, error) 
 		return p, stepCheck, err
 	}
 	refuse := func(s step, code uint, err error) (plan, step, error) {
-		return p, s, api.WithCode(code, fmt.Errorf("device %s is not touched: %w", p.device.Address, err))
+		return p, s, api.WithCode(code, fmt.Errorf("it is not touched: %w", err))
 	}
 	if err := p.device.CheckVF(); err != nil {
 		return refuse(stepCheck, api.CodeEnv, err)

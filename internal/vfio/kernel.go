@@ -107,11 +107,24 @@ func (kernel) MakeNamespace(path string) (uint64, error) {
 		err    error
 	}
 	c := make(chan result, 1)
+	// A goroutine of its own, because it may have to take its thread with it.
 	go func() {
-		// Never unlocked: the thread ends with the goroutine, since it stays in the
-		// new namespace.
 		runtime.LockOSThread()
+		home, err := os.Open("/proc/thread-self/ns/net")
+		if err != nil {
+			runtime.UnlockOSThread()
+			c <- result{0, err}
+			return
+		}
+		defer home.Close()
 		cookie, err := makeHere(path)
+		// A thread that cannot get back home is never used again. The first one of
+		// the process cannot end, so it must not stay here as a rule.
+		if back := unix.Setns(int(home.Fd()), unix.CLONE_NEWNET); back == nil {
+			runtime.UnlockOSThread()
+		} else {
+			err = errors.Join(err, os.NewSyscallError("setns", back))
+		}
 		c <- result{cookie, err}
 	}()
 	r := <-c

@@ -30,14 +30,28 @@ func lookInto(netns, ifName string) (seen, error) {
 	)
 	go func() {
 		defer close(done)
-		// The thread is in another namespace afterwards, so it ends with us.
 		runtime.LockOSThread()
+		home, openErr := os.Open("/proc/thread-self/ns/net")
+		if openErr != nil {
+			err = fmt.Errorf("open own netns: %w", openErr)
+			return
+		}
+		defer home.Close()
 		s, err = lookFromThread(netns, ifName)
+		// A thread that does not come back ends with this goroutine. The process's
+		// first one could not, and all who ask for the namespace of the process,
+		// skel too, would be told of that one's.
+		if backErr := unix.Setns(int(home.Fd()), unix.CLONE_NEWNET); backErr == nil {
+			runtime.UnlockOSThread()
+		} else if err == nil {
+			err = fmt.Errorf("come back from netns %s: %w", netns, backErr)
+		}
 	}()
 	<-done
 	return s, err
 }
 
+// lookFromThread leaves the thread in the namespace.
 func lookFromThread(netns, ifName string) (seen, error) {
 	f, err := os.Open(netns)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {

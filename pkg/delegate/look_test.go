@@ -11,6 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// The process's first thread runs nothing but TestMain: the threads that newNetns moves
+// into other namespaces must not be this one, whose namespace counts as the process's.
+func init() { runtime.LockOSThread() }
+
 // newNetns makes a network namespace with an interface, which lives until the test
 // ends or end is called, and returns its path.
 func newNetns(t *testing.T, ifName string) (path string, end func()) {
@@ -70,6 +74,28 @@ func TestLookInto(t *testing.T) {
 	}
 	if now, err := os.Readlink("/proc/thread-self/ns/net"); err != nil || now != self {
 		t.Errorf("looking left us in %s, %v", now, err)
+	}
+	for range 200 { // on whatever thread, the process's first included
+		if _, err := lookInto(path, "net1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	threads, err := filepath.Glob("/proc/self/task/*/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	here, elsewhere := 0, 0
+	for _, thread := range threads {
+		switch ns, err := os.Readlink(thread); {
+		case err != nil: // it has ended meanwhile
+		case ns == self:
+			here++
+		default:
+			elsewhere++
+		}
+	}
+	if here == 0 || elsewhere > 2 { // the two namespaces that we hold are a thread each
+		t.Errorf("%d threads are here, %d elsewhere", here, elsewhere)
 	}
 	if s, err := lookInto(path, "a name that is no interface's"); err == nil {
 		t.Errorf("an impossible name: %+v", s)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -71,18 +72,18 @@ func TestDecide(t *testing.T) {
 	for _, tt := range tests {
 		for _, verb := range tt.verbs {
 			t.Run(tt.name+" "+verb, func(t *testing.T) {
-				asked := false
+				var asked atomic.Bool
 				env := testEnvironment()
 				env.stateDir = state(t, tt.files)
 				env.socket = engine(t, backend{marked: func(context.Context, api.Request) (bool, error) {
-					asked = true
+					asked.Store(true)
 					return true, nil
 				}})
 				if got := decide(verb, env, []byte(tt.conf)); got != tt.want {
 					t.Errorf("got %v, want %v", got, tt.want)
 				}
-				if asked != tt.asked {
-					t.Errorf("the engine was asked: %v, want %v", asked, tt.asked)
+				if asked.Load() != tt.asked {
+					t.Errorf("the engine was asked: %v, want %v", asked.Load(), tt.asked)
 				}
 			})
 		}

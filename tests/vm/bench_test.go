@@ -11,9 +11,7 @@ import (
 // igb: all that the emulated machine does takes about ten times as long as on a real
 // one.
 func BenchmarkWindow(b *testing.B) {
-	files := Build(b, "handover", "dhcp-engine", "dhcp-meta")
-	addPlugins(b, files)
-	m := Boot(b, Config{Files: files, Start: "#!/bin/sh\nexec ./test -test.run='^$' -test.bench=Window -test.benchtime=10x\n"})
+	m := Boot(b, Config{Files: files(b, "handover"), Start: "#!/bin/sh\nexec ./test -test.run='^$' -test.bench=Window -test.benchtime=10x\n"})
 	ctx, cancel := context.WithTimeout(b.Context(), limit)
 	defer cancel()
 	line, _, err := m.Said.Next(ctx, 0, isFigures)

@@ -116,7 +116,7 @@ func Boot(t testing.TB, cfg Config) *Machine {
 func Image(t testing.TB) string {
 	t.Helper()
 	rig.Need(t)
-	cmd := exec.Command(filepath.Join(sourceFolder(t), "tests/vm/image/build"))
+	cmd := exec.Command(filepath.Join(moduleRoot(t), "tests/vm/image/build"))
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

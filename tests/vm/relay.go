@@ -19,41 +19,17 @@ import (
 // silence is how long a machine may say nothing.
 const silence = 5 * time.Minute
 
-// sourceFolder is the folder of go.mod.
-func sourceFolder(t testing.TB) string {
+// Build compiles the tests of a package below tests/vm/guest, which becomes the file
+// "test" of a machine. They must do without the C library of this one.
+func Build(t testing.TB, tests string) map[string]string {
 	t.Helper()
-	out, err := exec.Command("go", "env", "GOMOD").Output()
-	if err != nil {
-		t.Fatalf("go env GOMOD: %v", err)
+	file := filepath.Join(t.TempDir(), "test")
+	cmd := exec.Command("go", "test", "-c", "-trimpath", "-ldflags=-s -w", "-o", file, "./tests/vm/guest/"+tests)
+	cmd.Dir, cmd.Env = moduleRoot(t), append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build the tests of %s: %v\n%s", tests, err, out)
 	}
-	return filepath.Dir(strings.TrimSpace(string(out)))
-}
-
-// Build compiles for the machine, which has no C library of the host's: programs
-// by their names in cmd, and the tests of a package below tests/vm/guest. The paths
-// returned are by name, the tests' is "test". Programs that DHCP_META_BIN has are not
-// built.
-func Build(t testing.TB, tests string, programs ...string) map[string]string {
-	t.Helper()
-	folder, root := t.TempDir(), sourceFolder(t)
-	files := map[string]string{"test": filepath.Join(folder, "test")}
-	compile := func(args ...string) {
-		cmd := exec.Command("go", args...)
-		cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
-		}
-	}
-	compile("test", "-c", "-trimpath", "-ldflags=-s -w", "-o", files["test"], "./tests/vm/guest/"+tests)
-	for _, p := range programs {
-		if ready := os.Getenv("DHCP_META_BIN"); ready != "" {
-			files[p] = filepath.Join(ready, p)
-			continue
-		}
-		files[p] = filepath.Join(folder, p)
-		compile("build", "-trimpath", "-ldflags=-s -w", "-o", files[p], "./cmd/"+p)
-	}
-	return files
+	return map[string]string{"test": file}
 }
 
 // RunTests boots a machine whose files have a test binary under the name "test", and
@@ -146,4 +122,13 @@ func (m *Machine) next(mark int) (string, int, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), silence)
 	defer cancel()
 	return m.Said.Next(ctx, mark, func(string) bool { return true })
+}
+
+func moduleRoot(t testing.TB) string {
+	t.Helper()
+	root, err := rig.ModuleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return root
 }

@@ -1,35 +1,29 @@
 package vm
 
 import (
-	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/dhcp-meta/dhcp-meta/tests/rig"
+	"github.com/dhcp-meta/dhcp-meta/tests/rig/kube"
 )
+
+func TestMain(m *testing.M) { kube.Main(m) }
 
 // TestHandover runs the tests of guest/handover in a machine without a cluster.
 func TestHandover(t *testing.T) {
 	rig.Need(t)
-	files := Build(t, "handover", "dhcp-engine", "dhcp-meta")
-	addPlugins(t, files)
-	RunTests(t, Config{Files: files})
+	RunTests(t, Config{Files: files(t, "handover")})
 }
 
-// addPlugins gives the machine the reference CNI plugins that its tests wrap.
-func addPlugins(t testing.TB, files map[string]string) {
+// files are what a machine needs for tests of a package below guest: their binary,
+// both programs, and the reference CNI plugins that they wrap.
+func files(t testing.TB, tests string) map[string]string {
 	t.Helper()
-	folder := os.Getenv("DHCP_META_PLUGINS")
-	if folder == "" {
-		out, err := exec.Command(filepath.Join(sourceFolder(t), "tests/tool-cache"), "plugins").Output()
-		if err != nil {
-			t.Fatalf("tests/tool-cache plugins: %v", err)
-		}
-		folder = strings.TrimSpace(string(out))
+	list := Build(t, tests)
+	for _, p := range []string{"dhcp-engine", "dhcp-meta"} {
+		list[p] = rig.Program(p)
 	}
-	for _, p := range []string{"host-device", "macvlan"} {
-		files["plugins/"+p] = filepath.Join(folder, p)
-	}
+	list["plugins/host-device"] = filepath.Join(rig.Plugins(), "host-device")
+	return list
 }

@@ -69,18 +69,6 @@ func launch(argv []string) {
 	os.Exit(1)
 }
 
-// Trace starts an engine that does not run, with args added to its flags, under a
-// tracer that lets everything pass until Decide is called, and waits until it is ready.
-func Trace(t testing.TB, e *rig.Engine, args ...string) *Tracer {
-	t.Helper()
-	argv := append([]string{rig.Program("dhcp-engine"), "run", "--no-kubernetes",
-		"--log-level=debug", "--state-dir=" + e.StateDir, "--socket=" + e.Socket}, args...)
-	p, tr := TraceProgram(t, "dhcp-engine", nil, argv...)
-	e.Process = p
-	e.AwaitReady(t)
-	return tr
-}
-
 // TraceProgram starts any program under a tracer, which asks decide at every step.
 func TraceProgram(t testing.TB, name string, decide func(Step) Verdict, argv ...string) (*rig.Process, *Tracer) {
 	t.Helper()

@@ -69,7 +69,10 @@ func setUp() error {
 	if err := namespaces(); err != nil {
 		return err
 	}
-	return virtualFunctions()
+	if err := virtualFunctions(); err != nil {
+		return err
+	}
+	return reachAPI()
 }
 
 // namespaces gives the machine's namespace a name, and moves the far end of the wire

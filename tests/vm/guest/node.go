@@ -17,23 +17,42 @@ const Quiet = 2 * time.Second
 type Lab struct {
 	*rig.Lab
 	Server *rig.Dnsmasq
+	flags  []string
 }
 
-// NewLab starts a server, a capture at its end of the wire, and an engine with args
-// added to its flags.
-func NewLab(t testing.TB, args ...string) *Lab {
+// NewLab starts a server, a capture at its end of the wire, and an engine with more
+// flags.
+func NewLab(t testing.TB, flags ...string) *Lab {
 	t.Helper()
-	l := NewLabWithout(t, args...)
+	l := NewLabWithout(t, flags...)
 	l.Server = StartServer(t)
 	l.Engine.Start(t)
 	return l
 }
 
 // NewLabWithout is NewLab with neither server nor engine running yet.
-func NewLabWithout(t testing.TB, args ...string) *Lab {
+func NewLabWithout(t testing.TB, flags ...string) *Lab {
 	t.Helper()
 	lan := &rig.LAN{Server: Server, Node: Node, Capture: rig.StartCapture(t, Server, rig.ServerIface)}
-	return &Lab{Lab: &rig.Lab{LAN: lan, Engine: rig.NewEngine(t, Node, args...)}}
+	// However slow the machine is just now: the window has a test of its own.
+	flags = append([]string{"--vfio-window=1m"}, flags...)
+	return &Lab{Lab: &rig.Lab{LAN: lan, Engine: rig.NewEngine(t, Node, flags...)}, flags: flags}
+}
+
+// Trace starts the engine under a tracer that lets everything pass until Decide is
+// called, and waits until it is ready.
+func (l *Lab) Trace(t testing.TB) *Tracer {
+	t.Helper()
+	p, tr := TraceProgram(t, "dhcp-engine", nil, l.Arguments()...)
+	l.Engine.Process = p
+	l.Engine.AwaitReady(t)
+	return tr
+}
+
+// Arguments are the engine's command line.
+func (l *Lab) Arguments() []string {
+	return append([]string{rig.Program("dhcp-engine"), "run", "--no-kubernetes", "--log-level=debug",
+		"--state-dir=" + l.Engine.StateDir, "--socket=" + l.Engine.Socket}, l.flags...)
 }
 
 // StartServer runs dnsmasq at the other end of the wire until the test ends.

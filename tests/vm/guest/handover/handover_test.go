@@ -107,7 +107,7 @@ func TestK48ContainerIsRefused(t *testing.T) {
 	vf := guest.VF(t, 0)
 	l := guest.NewLabWithout(t)
 	l.Server = guest.StartServer(t)
-	tr := guest.Trace(t, l.Engine)
+	tr := l.Trace(t)
 	p := newPod(t, l, vf, nil)
 	refuse(t, l, p, 7, "vfio", string(vf))
 	untouched(t, tr)
@@ -166,12 +166,11 @@ func TestB74LateDelOfTheOldPod(t *testing.T) {
 	vf := guest.VF(t, 0)
 	l := guest.NewLabWithout(t)
 	l.Server = guest.StartServer(t)
-	tr := guest.Trace(t, l.Engine)
+	tr := l.Trace(t)
 	first := newPod(t, l, vf, discover)
 	l.Node.Add(t, first.call)
 	second := newPod(t, l, vf, discover)
 	mustHave(t, l, second, l.Node.Add(t, second.call), 0)
-	frames(t, l.Capture)
 	vm := guest.Hold(t, vf)
 	mark, before := l.Capture.Len(), len(writes(tr))
 	l.Node.Del(t, first.call)
@@ -223,4 +222,35 @@ func TestK72CallerGone(t *testing.T) {
 	guest.Await(t, "the device is back", func() bool { return vf.Driver() == "vfio-pci" && vf.Override() == "" })
 	l.Engine.AwaitNoRecords(t)
 	l.Node.Del(t, p.call)
+}
+
+// However long the caller would wait: the device is away for the time of the window
+// and no longer.
+func TestK72WindowEnds(t *testing.T) {
+	const window = 15 * time.Second
+	vf := guest.VF(t, 0)
+	l := guest.NewLabWithout(t, "--vfio-window="+window.String())
+	tr := l.Trace(t)
+	var away, back time.Time
+	tr.Decide(func(s guest.Step) guest.Verdict {
+		switch {
+		case s.Sysfs() && strings.HasSuffix(s.Path, "/vfio-pci/unbind"):
+			away = time.Now()
+		case s.Sysfs():
+			back = time.Now()
+		}
+		return guest.Verdict{}
+	})
+	p := newPod(t, l, vf, discover)
+	refuse(t, l, p, 11, "net1")
+	vf.MustBeBack(t)
+	tr.Decide(nil)
+	if l.Capture.Count(0, rig.Type(dhcpv4.MessageTypeDiscover, guest.MAC(0))) == 0 {
+		t.Error("no DISCOVER was sent")
+	}
+	// The engine keeps a part of the window for the way back; a slow machine gets
+	// some time more here.
+	if took := back.Sub(away); took <= 0 || took > window+guest.Quiet {
+		t.Errorf("the device was away for %v, with a window of %v", took, window)
+	}
 }

@@ -35,7 +35,7 @@ func stepsOfAnAdd(t *testing.T) (steps []guest.Step) {
 		vf := guest.VF(t, 0)
 		l := guest.NewLabWithout(t)
 		l.Server = guest.StartServer(t)
-		tr := guest.Trace(t, l.Engine)
+		tr := l.Trace(t)
 		p := newPod(t, l, vf, discover)
 		mustHave(t, l, p, l.Node.Add(t, p.call), 0)
 		steps = writes(tr)
@@ -53,7 +53,7 @@ func killAfter(t *testing.T, n int, want guest.Step) {
 	vf := guest.VF(t, 0)
 	l := guest.NewLabWithout(t)
 	l.Server = guest.StartServer(t)
-	tr := guest.Trace(t, l.Engine)
+	tr := l.Trace(t)
 	tr.Decide(func(s guest.Step) guest.Verdict {
 		if s.Sysfs() {
 			n--
@@ -95,7 +95,7 @@ func TestReleaseAfterAFailureOnly(t *testing.T) {
 	vf := guest.VF(t, 0)
 	l := guest.NewLabWithout(t)
 	l.Server = guest.StartServer(t)
-	tr := guest.Trace(t, l.Engine)
+	tr := l.Trace(t)
 	acked := func() bool { return l.Capture.Count(0, isAck) > 0 }
 	tr.Decide(func(s guest.Step) guest.Verdict {
 		if s.Call == "rename" && strings.Contains(s.Path, "/attachments/") && acked() {

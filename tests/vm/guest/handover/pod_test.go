@@ -69,14 +69,6 @@ func nothing(t testing.TB, c *rig.Capture, mark int, what string, match func(rig
 	}
 }
 
-// frames shows a failed or slow test what passed the wire.
-func frames(t testing.TB, c *rig.Capture) {
-	t.Helper()
-	for _, f := range c.Since(0) {
-		t.Log(f)
-	}
-}
-
 func isRelease(f rig.Frame) bool { return f.Type == dhcpv4.MessageTypeRelease }
 
 // refuse sees that an ADD fails with the words in its message, and leaves nothing

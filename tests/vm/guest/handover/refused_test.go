@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/dhcp-meta/dhcp-meta/tests/rig"
 	"github.com/dhcp-meta/dhcp-meta/tests/vm/guest"
 )
 
@@ -15,12 +14,13 @@ func tracedLab(t *testing.T, args ...string) (*guest.Lab, *guest.Tracer) {
 	t.Helper()
 	l := guest.NewLabWithout(t, args...)
 	l.Server = guest.StartServer(t)
-	return l, guest.Trace(t, l.Engine, args...)
+	return l, l.Trace(t)
 }
 
 // Where the kernel has no driver for the device, the ADD fails before the device is
 // touched, and says what is missing.
 func TestK70B77NoDriver(t *testing.T) {
+	l, tr := tracedLab(t)
 	for _, tt := range []struct {
 		name    string
 		prepare func(t *testing.T)
@@ -31,7 +31,6 @@ func TestK70B77NoDriver(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			vf := guest.VF(t, 0)
-			l, tr := tracedLab(t)
 			tt.prepare(t)
 			refuse(t, l, newPod(t, l, vf, discover), 4, string(vf), tt.word)
 			untouched(t, tr)
@@ -69,16 +68,19 @@ func TestB77DriverFailsToProbe(t *testing.T) {
 // What somebody else has open is not touched: the unbind would block until that is
 // over, and nobody could end it.
 func TestGroupHeldByAnotherProcess(t *testing.T) {
+	l, tr := tracedLab(t)
 	for _, tt := range []struct {
 		name string
 		hold func(testing.TB, guest.Device) *guest.Guest
 	}{{"group", guest.HoldGroup}, {"device", guest.Hold}} {
 		t.Run(tt.name, func(t *testing.T) {
 			vf := guest.VF(t, 0)
-			l, tr := tracedLab(t)
+			before := len(writes(tr))
 			vm := tt.hold(t, vf)
-			refuse(t, l, newPod(t, l, vf, discover), 11, string(vf))
-			untouched(t, tr)
+			refuse(t, l, newPod(t, l, vf, discover), 11, string(vf), "has it open")
+			if w := writes(tr)[before:]; len(w) != 0 {
+				t.Errorf("the engine has written to sysfs: %v", w)
+			}
 			vm.Release()
 			p := newPod(t, l, vf, discover)
 			mustHave(t, l, p, l.Node.Add(t, p.call), 0)
@@ -113,6 +115,7 @@ func TestB79K69AllowAndDeny(t *testing.T) {
 // Devices that are on vfio-pci and are no virtual function of a network interface,
 // and addresses that are none: one clear error each.
 func TestBadDevices(t *testing.T) {
+	l, tr := tracedLab(t)
 	for _, tt := range []struct {
 		name   string
 		device func(t *testing.T) guest.Device
@@ -127,7 +130,6 @@ func TestBadDevices(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := tt.device(t)
-			l, tr := tracedLab(t)
 			p := newPod(t, l, d, discover)
 			o, err := l.Node.CNI("ADD", p.call)
 			if err != nil {
@@ -178,10 +180,8 @@ func TestSysfsReadOnly(t *testing.T) {
 	vf := guest.VF(t, 0)
 	l := guest.NewLabWithout(t)
 	l.Server = guest.StartServer(t)
-	argv := []string{rig.Program("dhcp-engine"), "run", "--no-kubernetes", "--log-level=debug",
-		"--state-dir=" + l.Engine.StateDir, "--socket=" + l.Engine.Socket}
 	const script = `mount -o remount,bind,ro /sys && exec "$@"`
-	p, _ := guest.TraceProgram(t, "dhcp-engine", nil, append([]string{"/bin/busybox", "unshare", "-m", "--propagation", "slave", "sh", "-c", script, "sh"}, argv...)...)
+	p, _ := guest.TraceProgram(t, "dhcp-engine", nil, append([]string{"/bin/busybox", "unshare", "-m", "--propagation", "slave", "sh", "-c", script, "sh"}, l.Arguments()...)...)
 	l.Engine.Process = p
 	l.Engine.AwaitReady(t)
 	refuse(t, l, newPod(t, l, vf, discover), 4, "read-only")
@@ -193,6 +193,7 @@ func TestSysfsReadOnly(t *testing.T) {
 // The device goes away in the middle, as when somebody sets sriov_numvfs to 0: one
 // clear error, and no engine that hangs. When it is back it can be borrowed again.
 func TestDeviceVanishes(t *testing.T) {
+	l, tr := tracedLab(t)
 	for _, tt := range []struct {
 		name string
 		at   func(guest.Step) bool
@@ -202,7 +203,6 @@ func TestDeviceVanishes(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := guest.VF(t, 0)
-			l, tr := tracedLab(t)
 			var gone atomic.Bool
 			tr.Decide(func(s guest.Step) guest.Verdict {
 				if s.Sysfs() && tt.at(s) && gone.CompareAndSwap(false, true) {

@@ -99,6 +99,12 @@ func connect(ctx context.Context, name string, tables map[string]model.Model, in
 	if err := c.Connect(ctx); err != nil {
 		return nil, err
 	}
+	// A server that has closed the connection meanwhile is found out here: the
+	// client tells of it only to whoever listens at that moment.
+	if err := c.Echo(ctx); err != nil {
+		c.Close()
+		return nil, err
+	}
 	return c, nil
 }
 

@@ -164,8 +164,8 @@ func (p *Ports) where() string {
 	return p.cfg.Address
 }
 
-// note makes the slot and remembers the lease's MAC.
-func (p *Ports) note(d publish.Desired) *slot {
+// note makes the slot and remembers the lease's MAC, which it returns too.
+func (p *Ports) note(d publish.Desired) (*slot, net.HardwareAddr) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.slots[d.Slot]
@@ -176,7 +176,7 @@ func (p *Ports) note(d publish.Desired) *slot {
 	if d.HardwareAddr != nil {
 		s.mac = d.HardwareAddr
 	}
-	return s
+	return s, s.mac
 }
 
 // reach tries until the port carries what is desired.
@@ -237,8 +237,8 @@ func (p *Ports) attempt(ctx context.Context, db *database, d publish.Desired) er
 	if err != nil {
 		return err
 	}
-	s := p.note(d)
-	ports, err := choose(all, d.Slot, s.mac, p.others(d), d.Lease != nil)
+	s, mac := p.note(d)
+	ports, err := choose(all, d.Slot, mac, p.others(d), d.Lease != nil)
 	if err != nil {
 		return err
 	}

@@ -172,7 +172,7 @@ func (p *Ports) round(ctx context.Context, db *database) (pending int) {
 		err := p.attempt(ctx, db, d)
 		switch {
 		case err == nil:
-			if s := p.note(d); d.Lease == nil && p.idle(s) {
+			if s, _ := p.note(d); d.Lease == nil && p.idle(s) {
 				p.table.Forget(d.Owner)
 			}
 		case ctx.Err() != nil:
@@ -191,7 +191,7 @@ func (p *Ports) round(ctx context.Context, db *database) (pending int) {
 
 // tell says once of a lease that it cannot be written.
 func (p *Ports) tell(d publish.Desired, err error) {
-	s := p.note(d)
+	s, _ := p.note(d)
 	p.mu.Lock()
 	told := s.told == d.Revision
 	s.told = d.Revision
@@ -211,7 +211,7 @@ func (p *Ports) idle(s *slot) bool {
 func (p *Ports) unwritten() int {
 	n := 0
 	for _, d := range p.table.All() {
-		s := p.note(d)
+		s, _ := p.note(d)
 		p.mu.Lock()
 		if s.right != d.Revision {
 			n++

@@ -107,7 +107,13 @@ func (t *Tree) put(name, content string) error {
 	if err := os.MkdirAll(filepath.Dir(t.path(name)), 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(t.path(name), []byte(content), 0o644)
+	// Who reads beside this sees the old value or the new one, as in sysfs.
+	f, err := os.CreateTemp(t.Root, ".new-")
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(content)
+	return errors.Join(err, f.Chmod(0o644), f.Close(), os.Rename(f.Name(), t.path(name)))
 }
 
 // AddModule puts a module on the disk: in modules.alias, modules.dep, and a file.

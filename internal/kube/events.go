@@ -33,7 +33,9 @@ const (
 const (
 	eventPatience = 3 * time.Minute
 	eventTimeout  = 10 * time.Second
-	eventBackoff  = 15 * time.Second
+	eventBackoff  = 8 * time.Second
+	// An API server that has just started forbids for a moment what it will allow.
+	forbiddenPatience = 20 * time.Second
 )
 
 // What became of an event.
@@ -149,6 +151,7 @@ func (ev *events) run(ctx context.Context) {
 
 // write tries until the API has the event, refuses it, or patience ends.
 func (ev *events) write(ctx context.Context, r *record.EventCorrelateResult) {
+	begin := time.Now()
 	end := r.Event.LastTimestamp.Add(eventPatience)
 	for pause := time.Second; ; pause = min(2*pause, eventBackoff) {
 		err := ev.send(ctx, r)
@@ -158,8 +161,7 @@ func (ev *events) write(ctx context.Context, r *record.EventCorrelateResult) {
 			return
 		case ctx.Err() != nil:
 			return
-		case apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err) || time.Now().After(end):
-			// A namespace that is going takes no events any more.
+		case isFinal(err, time.Since(begin)) || time.Now().After(end):
 			ev.metrics.events.WithLabelValues(eventRefused).Inc()
 			if !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) && !ev.refused.Swap(true) {
 				ev.log.Warn("an event on a pod could not be written; later ones are only counted", "error", err)
@@ -172,6 +174,18 @@ func (ev *events) write(ctx context.Context, r *record.EventCorrelateResult) {
 		case <-time.After(pause):
 		}
 	}
+}
+
+// isFinal tells of an error, met after some time of trying, whether to try on makes
+// no sense. A namespace that is going takes no events any more.
+func isFinal(err error, tried time.Duration) bool {
+	switch {
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause), apierrors.IsInvalid(err), apierrors.IsNotFound(err):
+		return true
+	case apierrors.IsForbidden(err):
+		return tried > forbiddenPatience
+	}
+	return false
 }
 
 // send makes the event, or counts one up that is there already.

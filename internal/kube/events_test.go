@@ -1,9 +1,15 @@
 package kube
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine"
 )
@@ -76,5 +82,29 @@ func TestEventsOfOneReasonAreFew(t *testing.T) {
 	other.Pod.Name = "db"
 	if !passed(attachment("net1", ""), engine.LeaseLost) || !passed(other, engine.NoServer) {
 		t.Error("others are held back")
+	}
+}
+
+// An API server that has just started does not know yet what the engine may do.
+func TestWhichRefusalsAreFinal(t *testing.T) {
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "events"}, "x", errors.New("no"))
+	going := apierrors.NewForbidden(schema.GroupResource{Resource: "events"}, "x", errors.New("no"))
+	going.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+	for _, tt := range []struct {
+		name  string
+		err   error
+		tried time.Duration
+		want  bool
+	}{
+		{"nobody answers", errors.New("connection refused"), time.Hour, false},
+		{"forbidden at first", forbidden, time.Second, false},
+		{"still forbidden", forbidden, time.Minute, true},
+		{"the namespace is going", going, 0, true},
+		{"no such namespace", apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "x"), 0, true},
+		{"an expired token", apierrors.NewUnauthorized("expired"), time.Minute, false},
+	} {
+		if got := isFinal(tt.err, tt.tried); got != tt.want {
+			t.Errorf("%s: %v", tt.name, got)
+		}
 	}
 }

@@ -31,7 +31,7 @@ func fullPod(n int) *corev1.Pod {
 				"kubevirt.io/domain":                               "vm1",
 				"dhcp-meta.io.example.com/x":                       "not ours",
 			},
-			ManagedFields: []metav1.ManagedFieldsEntry{{FieldsV1: &metav1.FieldsV1{Raw: []byte(strings.Repeat("f", 5000))}}},
+			ManagedFields: []metav1.ManagedFieldsEntry{{FieldsV1: metav1.NewFieldsV1(strings.Repeat("f", 5000))}},
 		},
 		Spec:   corev1.PodSpec{NodeName: "n1", HostNetwork: true, Containers: []corev1.Container{{Name: "c", Env: env}}},
 		Status: corev1.PodStatus{Phase: corev1.PodRunning, Message: strings.Repeat("m", 1000)},
@@ -95,7 +95,7 @@ func TestMemoryOfWhatIsKept(t *testing.T) {
 	nad := perObject(trimNAD, func(i int) any {
 		n := nadWith(fmt.Sprintf(`{"name":"n%d"}`, i), ipamAnnotation, "dhcp",
 			"kubectl.kubernetes.io/last-applied-configuration", strings.Repeat("c", 10_000)+fmt.Sprint(i))
-		n.ManagedFields = []metav1.ManagedFieldsEntry{{FieldsV1: &metav1.FieldsV1{Raw: []byte(strings.Repeat("f", 5000+i))}}}
+		n.ManagedFields = []metav1.ManagedFieldsEntry{{FieldsV1: metav1.NewFieldsV1(strings.Repeat("f", 5000+i))}}
 		return n
 	})
 	t.Logf("%d bytes a pod, %d bytes a definition", pod, nad)

@@ -11,8 +11,6 @@ const (
 	roleLabel    = "kubevirt.io" // "virt-launcher" for the pod of a virtual machine
 	vmNameLabel  = "vm.kubevirt.io/name"
 	launcherRole = "virt-launcher"
-	// migrationLabel is on the pod that a virtual machine is about to move to.
-	migrationLabel = "kubevirt.io/migrationJobUID"
 	// domainAnnotation has the name of the VirtualMachineInstance.
 	domainAnnotation = "kubevirt.io/domain"
 )

@@ -4,16 +4,20 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"sync"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/dhcp-meta/dhcp-meta/tests/rig"
 )
 
-// Main is the TestMain of a package whose tests use Shared.
-func Main(m *testing.M) { rig.Main(m, shared.end) }
+// Main is the TestMain of a package whose tests use Shared. What is in after runs
+// when all tests are through.
+func Main(m *testing.M, after ...func()) { rig.Main(m, append([]func(){shared.end}, after...)...) }
 
 // Shared is the package's cluster, which the first test that asks starts.
 func Shared(t testing.TB) *Cluster {
@@ -89,11 +93,27 @@ func (l *lifetime) Cleanup(f func()) {
 	l.cleanups = append(l.cleanups, f)
 }
 
+// tempName is a folder of a cluster, with the process that it belongs to.
+const tempName = "dhcp-meta-cluster-%d-"
+
 func (l *lifetime) TempDir() string {
-	dir, err := os.MkdirTemp("", "dhcp-meta-cluster")
+	removeLeftovers()
+	dir, err := os.MkdirTemp("", fmt.Sprintf(tempName, os.Getpid()))
 	if err != nil {
 		l.Fatal(err)
 	}
 	l.Cleanup(func() { os.RemoveAll(dir) })
 	return dir
+}
+
+// removeLeftovers removes folders of killed runs: etcd's log alone takes 64 MiB.
+func removeLeftovers() {
+	entries, _ := os.ReadDir(os.TempDir())
+	for _, e := range entries {
+		var pid int
+		if _, err := fmt.Sscanf(e.Name(), tempName, &pid); err != nil || unix.Kill(pid, 0) == nil {
+			continue
+		}
+		_ = os.RemoveAll(filepath.Join(os.TempDir(), e.Name()))
+	}
 }

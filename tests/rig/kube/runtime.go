@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"os"
 	"os/exec"
 	"slices"
 	"testing"
@@ -94,13 +96,24 @@ func (s *Sandbox) Del(t testing.TB) {
 	}
 }
 
-// network reads what Multus wrote, as a runtime does at each call.
+// network reads what Multus wrote, as a runtime does at each call: a single plugin,
+// of which it makes a list.
 func (r *Runtime) network() (*libcni.NetworkConfigList, error) {
-	conf, err := libcni.ConfFromFile(r.node.Path(multusConfig))
+	plugin, err := os.ReadFile(r.node.Path(multusConfig))
 	if err != nil {
 		return nil, err
 	}
-	return libcni.ConfListFromConf(conf)
+	var conf types.NetConf
+	if err := json.Unmarshal(plugin, &conf); err != nil {
+		return nil, fmt.Errorf("read %s: %w", multusConfig, err)
+	}
+	list, err := json.Marshal(map[string]any{
+		"cniVersion": conf.CNIVersion, "name": conf.Name, "plugins": []json.RawMessage{plugin},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return libcni.NetworkConfFromBytes(list)
 }
 
 func (s *Sandbox) conf() *libcni.RuntimeConf {

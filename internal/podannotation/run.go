@@ -72,7 +72,8 @@ func interval(failures int, err error) time.Duration {
 	if lasting(err) {
 		return slowest
 	}
-	return min(delay(1, err)<<min(failures, maxShifts), slowest)
+	// An API server that comes back is a matter of seconds, and pods wait for it.
+	return max(min(delay(1, err)<<min(failures, maxShifts), away), delay(1, err))
 }
 
 // agenda says which pod is to be looked at when.

@@ -154,7 +154,7 @@ func TestAPIAwayForAMinute(t *testing.T) {
 			t.Errorf("%d requests in a minute", n)
 		}
 		w.fail(nil)
-		time.Sleep(time.Minute)
+		time.Sleep(10 * time.Second)
 		says(t, w, ovnKey, leasedText("10.0.0.5/24"))
 		if n := w.value(t, metricPending, ""); n != 0 {
 			t.Errorf("%v pending", n)

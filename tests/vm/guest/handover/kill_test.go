@@ -27,6 +27,7 @@ func TestK72AfterSIGKILL(t *testing.T) {
 			killAfter(t, n, step)
 		})
 	}
+	stepsOfAnAdd(t) // it can be borrowed again
 }
 
 // stepsOfAnAdd are the writes to sysfs of an ADD that nothing disturbs.
@@ -83,10 +84,6 @@ func killAfter(t *testing.T, n int, want guest.Step) {
 	l.Node.Del(t, p.call)
 	l.Engine.AwaitNoRecords(t)
 	vf.MustBeBack(t)
-
-	again := newPod(t, l, vf, discover)
-	mustHave(t, l, again, l.Node.Add(t, again.call), 0)
-	l.Node.Del(t, again.call)
 }
 
 // A RELEASE is sent only when something fails after the ACK: here the record of the

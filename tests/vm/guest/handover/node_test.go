@@ -38,7 +38,7 @@ func TestK73B76UdevRenames(t *testing.T) {
 	l := guest.NewLab(t)
 	guest.StartUdev(t)
 	before := guest.Run(t, "ip", "-o", "-br", "link")
-	for range 5 {
+	for range 3 {
 		p := newPod(t, l, vf, discover)
 		mustHave(t, l, p, l.Node.Add(t, p.call), 0)
 		vf.MustBeBack(t)

@@ -32,8 +32,8 @@ help: ## list the targets
 deps: ## install what tests and demo need from Debian's packages, when it is missing
 	@tests/install-deps $(DEPS)
 
-.PHONY: machine
-machine: ## build what the emulated node of tests/vm boots from, once, and install qemu (root)
+.PHONY: vm-image
+vm-image: ## build what the emulated node of tests/vm boots from, once, and install qemu (root)
 	@tests/vm/image/build >/dev/null
 
 .PHONY: build
@@ -46,7 +46,7 @@ demo: deps build ## show the main job on real parts (root; about a minute)
 	@PLUGINS=$$(tests/tool-cache plugins) BIN=$(CURDIR)/bin tests/demo/demo
 
 .PHONY: test
-test: deps machine lint unit fuzz-short integration ## all tests, as CI runs them (root)
+test: deps vm-image lint unit fuzz-short integration ## all tests, as CI runs them (root)
 
 .PHONY: lint
 lint: ## formatting, vet, staticcheck, import rules
@@ -85,7 +85,7 @@ soak: deps ## keep LEASES (1000) leases with a T1 of seconds for SOAK (30m) (roo
 		go test -count=1 -timeout 0 -run '^TestSoak$$' -v ./tests/chaos -args -soak=$(SOAK) -soak-leases=$(LEASES)
 
 .PHONY: bench
-bench: deps machine build ## Go benchmarks, and the figures of docs/performance.md (root)
+bench: deps vm-image build ## Go benchmarks, and the figures of docs/performance.md (root)
 	go test -run '^$$' -bench . -benchmem $$(go list ./... | grep -v /tests/)
 	DHCP_META_REQUIRE_ROOT=1 \
 		go test -count=1 -timeout 60m -p 1 -run '^$$' -bench . -benchtime 1x ./tests/bench/... ./tests/vm

@@ -228,9 +228,14 @@ func (p *Publisher) settle(ctx context.Context, d publish.Desired) error {
 	w.enter()
 	defer w.leave()
 	began, ask := time.Now(), false
+	var before error
 	for tries := 1; ; tries++ {
 		changedC := w.changes()
 		err := p.step(ctx, w, &d, ask)
+		if err != nil && ctx.Err() != nil && before != nil && !errors.Is(err, engine.ErrSuperseded) {
+			err = before // this try was cut off, and says nothing
+		}
+		before = err
 		switch {
 		case err == nil, errors.Is(err, engine.ErrSuperseded):
 			return err

@@ -19,6 +19,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/dhcp-meta/dhcp-meta/internal/publish"
@@ -229,6 +230,7 @@ func (p *Publisher) settle(ctx context.Context, d publish.Desired) error {
 	defer w.leave()
 	began, ask := time.Now(), false
 	var before error
+	away := false // one that has just started refuses all until it knows its roles
 	for tries := 1; ; tries++ {
 		changedC := w.changes()
 		err := p.step(ctx, w, &d, ask)
@@ -236,12 +238,13 @@ func (p *Publisher) settle(ctx context.Context, d publish.Desired) error {
 			err = before // this try was cut off, and says nothing
 		}
 		before = err
+		var e *apiError
+		away = away || errors.As(err, &e) && e.outcome == unavailable
 		switch {
 		case err == nil, errors.Is(err, engine.ErrSuperseded):
 			return err
-		case lasting(err):
-			p.agenda.add(d.Pod, time.Now().Add(slowest))
-			w.attempted(err)
+		case lasting(err) && !(away && apierrors.IsForbidden(err)):
+			p.agenda.add(d.Pod, time.Now().Add(interval(w.attempted(err), err)))
 			return err
 		case !errors.Is(err, errNoEntry):
 			changedC = nil // a change of the pod mends nothing

@@ -69,11 +69,16 @@ func (p *Publisher) mend(ctx context.Context, pod engine.Pod) {
 
 // interval is how long Run waits after so many failures in a row.
 func interval(failures int, err error) time.Duration {
-	if lasting(err) {
-		return slowest
+	var e *apiError
+	switch {
+	case errors.As(err, &e) && e.outcome == refused:
+		// An API server that has just started refuses all until it knows its roles.
+		return min(2*time.Second<<min(failures-1, 5), slowest)
+	case lasting(err):
+		return slowest // until the annotation changes
 	}
 	// An API server that comes back is a matter of seconds, and pods wait for it.
-	return max(min(delay(1, err)<<min(failures, maxShifts), away), delay(1, err))
+	return max(min(delay(1, err)<<min(failures, maxShifts), absence), delay(1, err))
 }
 
 // agenda says which pod is to be looked at when.

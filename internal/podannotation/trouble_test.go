@@ -123,13 +123,33 @@ func TestRefusalsAreNotTriedAgain(t *testing.T) {
 				asked(t, w, tt.requests)
 				// A right that is given later counts.
 				time.Sleep(10 * time.Second)
-				asked(t, w, "")
+				if n := strings.Count(w.since(), "PATCH"); n > 3 {
+					t.Errorf("%d writes in ten seconds", n)
+				}
 				w.fail(nil)
 				time.Sleep(3 * time.Minute)
 				says(t, w, ovnKey, leasedText("10.0.0.5/24"))
 			})
 		})
 	}
+}
+
+// An API server that comes back refuses all until it knows its roles.
+func TestForbiddenRightAfterAnAbsence(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world) {
+		w.pod("web", "u1", map[string]string{ovnKey: plain})
+		w.fail(func(_ string, n int) (int, http.Header, error) {
+			switch {
+			case n < 2:
+				return 0, nil, errRefusedConnection
+			case n < 4:
+				return 403, nil, nil
+			}
+			return 0, nil, nil
+		})
+		mustPublish(t, w, publication("c1", "10.0.0.5/24"))
+		asked(t, w, "PATCH 0, GET 0, GET 403, GET 403, GET, PATCH")
+	})
 }
 
 // The API is away for a minute: a call ends in its time and says so; what it could

@@ -23,7 +23,7 @@ const patience = 10 * time.Second
 const (
 	fastest = 100 * time.Millisecond
 	slowest = time.Minute
-	away    = 8 * time.Second
+	absence = 8 * time.Second // while the API server is away
 )
 
 // apiError is a request that went wrong.

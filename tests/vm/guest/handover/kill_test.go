@@ -116,3 +116,43 @@ func TestReleaseAfterAFailureOnly(t *testing.T) {
 	l.Node.Del(t, p.call)
 	l.Engine.AwaitNoRecords(t)
 }
+
+// The kernel refuses one write after another, once each, as hardware that fails does:
+// whatever the ADD says, the device is back on vfio-pci, at once or when the engine has
+// tried again, and can be borrowed.
+func TestK72AfterAFailingWrite(t *testing.T) {
+	all := stepsOfAnAdd(t)
+	l := guest.NewLabWithout(t)
+	l.Server = guest.StartServer(t)
+	tr := l.Trace(t)
+	for n, step := range all {
+		t.Run(fmt.Sprintf("%02d %s", n, step.Path[strings.LastIndex(step.Path, "/")+1:]), func(t *testing.T) {
+			vf := guest.VF(t, 0)
+			left := n
+			tr.Decide(func(s guest.Step) guest.Verdict {
+				if !s.Sysfs() {
+					return guest.Verdict{}
+				}
+				if left--; left == -1 {
+					return guest.Verdict{Err: unix.EIO}
+				}
+				return guest.Verdict{}
+			})
+			p := newPod(t, l, vf, discover)
+			o, err := l.Node.CNI("ADD", p.call)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if t.Logf("refused %v: %v; %v", step, o.Err, vf); left >= 0 {
+				t.Errorf("the ADD has not come to the write: %v", writes(tr))
+			}
+			guest.Await(t, "the device is back", func() bool { return vf.Driver() == "vfio-pci" && vf.Override() == "" })
+			tr.Decide(nil)
+			l.Node.Del(t, p.call)
+			l.Engine.AwaitNoRecords(t)
+		})
+	}
+	again := newPod(t, l, guest.VF(t, 0), discover)
+	mustHave(t, l, again, l.Node.Add(t, again.call), 0)
+	l.Node.Del(t, again.call)
+}

@@ -229,3 +229,22 @@ func TestDeviceVanishes(t *testing.T) {
 		})
 	}
 }
+
+// Two functions of one NIC with one MAC: frames of either would go to the other.
+func TestAnotherFunctionHasTheMAC(t *testing.T) {
+	vf := guest.VF(t, 0)
+	l, tr := tracedLab(t)
+	pf := guest.PF.Netdev(t)
+	guest.Run(t, "ip", "link", "set", pf, "vf", "1", "mac", guest.MAC(0).String())
+	t.Cleanup(func() { guest.Run(t, "ip", "link", "set", pf, "vf", "1", "mac", guest.MAC(1).String()) })
+	p := newPod(t, l, vf, discover)
+	o, err := l.Node.CNI("ADD", p.call)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.Err == nil || !strings.Contains(o.Err.Msg, guest.MAC(0).String()) {
+		t.Fatalf("not refused for the MAC: %v %s", o.Err, o.Stdout)
+	}
+	t.Logf("refused: %v", o.Err)
+	untouched(t, tr)
+}

@@ -69,13 +69,12 @@ func (p port) ensure(ctx context.Context) error {
 		"--", "lsp-set-addresses", p.name, p.address(),
 		"--", "lsp-set-port-security", p.name, p.address(),
 		"--", "set", "Logical_Switch_Port", p.name,
-		"options:iface-id-ver=" + quoted(p.uid), "options:requested-chassis=",
+		"options:iface-id-ver=" + quoted(p.uid),
 		"external_ids:pod=true", "external_ids:namespace=" + p.namespace}
 	if p.nad != "" {
 		args = append(args, "external_ids:k8s.ovn.org/nad="+quoted(p.nad), "external_ids:k8s.ovn.org/network="+quoted(p.network),
 			"external_ids:k8s.ovn.org/topology=localnet")
 	}
-	args = append(args, "--", "remove", "Logical_Switch_Port", p.name, "options", "requested-chassis")
 	if _, err := nbctl(ctx, args...); err != nil {
 		return fmt.Errorf("port of %s/%s: %w", p.namespace, p.pod, err)
 	}

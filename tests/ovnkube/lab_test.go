@@ -48,7 +48,8 @@ func doubleProgram(t *testing.T) string {
 		if double.folder, double.err = os.MkdirTemp("", "dhcp-meta-ovnk"); double.err != nil {
 			return
 		}
-		cmd := exec.Command("go", "build", "-o", double.folder+"/", "../ovnkdouble")
+		// The flags of the other programs, so that what is compiled for them serves here too.
+		cmd := exec.Command("go", "build", "-trimpath", "-o", double.folder+"/", "../ovnkdouble")
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			double.err = fmt.Errorf("build ovnkdouble: %w\n%s", err, out)

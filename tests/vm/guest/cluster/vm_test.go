@@ -168,3 +168,29 @@ func TestReleaseWhenItCannotBePublished(t *testing.T) {
 	l.Engine.AwaitNoRecords(t)
 	l.delete(t, p)
 }
+
+// The pod asks for another MAC than the physical function has set: the exchange runs
+// with what the pod asks for, and the physical function has its own again afterwards.
+func TestK71MACThatThePodAsksFor(t *testing.T) {
+	const mac = "52:54:00:0a:0b:0c"
+	vf := guest.VF(t, 0)
+	l := newLab(t)
+	selection := `[{"name":"site","namespace":"` + l.cluster.Namespace + `","interface":"net1","mac":"` + mac + `"}]`
+	p := l.newPod(t, launcher, map[string]string{"k8s.v1.cni.cncf.io/networks": selection}, l.hostDevice(t, vf, nil))
+	o := l.Node.Add(t, p.call)
+	vf.MustBeBack(t)
+	if i := o.Result.Interfaces; len(o.Result.IPs) != 1 || len(i) == 0 || i[len(i)-1].Mac != mac {
+		t.Errorf("the result is not of %s:\n%s", mac, o.Stdout)
+	}
+	for _, f := range l.Capture.Since(0) {
+		if f.FromClient() && f.Msg.ClientHWAddr.String() != mac {
+			t.Errorf("a message of another MAC: %v", f)
+		}
+	}
+	if out := guest.Run(t, "ip", "link", "show", guest.PF.Netdev(t)); !strings.Contains(out, guest.MAC(0).String()) || strings.Contains(out, mac) {
+		t.Errorf("the physical function has not its own MAC again:\n%s", out)
+	}
+	l.Node.Del(t, p.call)
+	l.Engine.AwaitNoRecords(t)
+	l.delete(t, p)
+}

@@ -254,3 +254,17 @@ func TestK72WindowEnds(t *testing.T) {
 		t.Errorf("the device was away for %v, with a window of %v", took, window)
 	}
 }
+
+// A physical function that offers its virtual ones to no driver by itself: the driver
+// must be named.
+func TestK69NoAutoprobe(t *testing.T) {
+	autoprobe := guest.PF.Path("sriov_drivers_autoprobe")
+	guest.Write(t, autoprobe, "0")
+	t.Cleanup(func() { guest.Write(t, autoprobe, "1") })
+	vf := guest.VF(t, 0)
+	l := guest.NewLab(t)
+	p := newPod(t, l, vf, discover)
+	mustHave(t, l, p, l.Node.Add(t, p.call), 0)
+	vf.MustBeBack(t)
+	l.Node.Del(t, p.call)
+}

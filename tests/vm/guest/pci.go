@@ -130,9 +130,6 @@ func (d Device) Override() string {
 // Group is the number of its IOMMU group.
 func (d Device) Group() string { return d.link("iommu_group") }
 
-// Modalias is what its driver is found by.
-func (d Device) Modalias() string { return d.read("modalias") }
-
 func (d Device) String() string {
 	return fmt.Sprintf("%s driver=%q override=%q", string(d), d.Driver(), d.Override())
 }

@@ -122,6 +122,7 @@ func TestBadDevices(t *testing.T) {
 		words  []string
 	}{
 		{"a physical function", func(t *testing.T) guest.Device { return onVFIO(t, guest.BarePF) }, []string{"physical function", "0000:02:00.0"}},
+		{"no function of another device", func(t *testing.T) guest.Device { return onVFIO(t, guest.Neighbour) }, []string{"no virtual function"}},
 		{"no network interface", ssdFunction, []string{"no network interface", "1b36:0010"}},
 		{"nothing there", func(*testing.T) guest.Device { return "0000:7f:1f.7" }, []string{"0000:7f:1f.7"}},
 		// The wrapped plugin knows these no better.

@@ -26,7 +26,7 @@ func (c *Cluster) Facts(ctx context.Context, a engine.Attachment) (engine.Facts,
 	if err != nil {
 		return engine.Facts{}, api.WithCode(api.CodeConfig, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err))
 	}
-	f := engine.Facts{Workload: workloadOf(pod), NAD: q.nad, OVN: a.Wrapped == ovnType, DHCP: a.DHCP}
+	f := engine.Facts{Workload: workloadOf(pod), Hostname: hostnameOf(pod), NAD: q.nad, OVN: a.Wrapped == ovnType, DHCP: a.DHCP}
 	if q.nad != "" {
 		if err := c.network(ctx, a, &f); err != nil {
 			return engine.Facts{}, err

@@ -1,6 +1,8 @@
 package kube
 
 import (
+	"cmp"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine"
@@ -29,10 +31,17 @@ func workloadOf(pod *corev1.Pod) engine.Workload {
 }
 
 // instanceOf is the name of the pod's VirtualMachineInstance; empty where it is
-// not told.
+// not told. In the label KubeVirt puts the guest's host name, which is another one
+// where the machine has spec.hostname, or a dot in its name.
 func instanceOf(pod *corev1.Pod) string {
-	if name := pod.Labels[vmNameLabel]; name != "" {
-		return name
+	return cmp.Or(pod.Annotations[domainAnnotation], pod.Labels[vmNameLabel])
+}
+
+// hostnameOf is what the guest of a virtual machine's pod is called; empty where
+// that is not told.
+func hostnameOf(pod *corev1.Pod) string {
+	if workloadOf(pod) != engine.VM {
+		return ""
 	}
-	return pod.Annotations[domainAnnotation]
+	return cmp.Or(pod.Labels[vmNameLabel], pod.Annotations[domainAnnotation])
 }

@@ -44,12 +44,31 @@ func TestInstanceOf(t *testing.T) {
 		labels, annotations map[string]string
 		want                string
 	}{
-		{map[string]string{"vm.kubevirt.io/name": "a"}, map[string]string{"kubevirt.io/domain": "b"}, "a"},
+		{map[string]string{"vm.kubevirt.io/name": "a"}, map[string]string{"kubevirt.io/domain": "b"}, "b"},
+		{map[string]string{"vm.kubevirt.io/name": "a"}, nil, "a"},
 		{nil, map[string]string{"kubevirt.io/domain": "b"}, "b"},
 		{nil, nil, ""},
 	} {
 		if got := instanceOf(podWith(tt.labels, tt.annotations)); got != tt.want {
 			t.Errorf("%v %v: %q", tt.labels, tt.annotations, got)
+		}
+	}
+}
+
+// A server knows a guest by the name that the guest itself will send.
+func TestHostnameOf(t *testing.T) {
+	for _, tt := range []struct {
+		labels, annotations map[string]string
+		want                string
+	}{
+		{map[string]string{"kubevirt.io": "virt-launcher", "vm.kubevirt.io/name": "web"}, map[string]string{"kubevirt.io/domain": "web.v2"}, "web"},
+		{map[string]string{"kubevirt.io": "virt-launcher"}, map[string]string{"kubevirt.io/domain": "b"}, "b"},
+		{map[string]string{"kubevirt.io": "virt-launcher"}, nil, ""},
+		{map[string]string{"vm.kubevirt.io/name": ""}, nil, ""},
+		{map[string]string{"app": "web"}, map[string]string{"kubevirt.io/domain": "b"}, ""}, // a container
+	} {
+		if got := hostnameOf(podWith(tt.labels, tt.annotations)); got != tt.want {
+			t.Errorf("%v %v: %q, want %q", tt.labels, tt.annotations, got, tt.want)
 		}
 	}
 }

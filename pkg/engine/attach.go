@@ -135,7 +135,7 @@ func (e *Engine) attachTo(ctx context.Context, b briefing, link Link, old *sessi
 		}
 	}
 	s := e.newSession(b.rec)
-	s.settings, s.link = b.settings, link
+	s.settings, s.link, s.hostname = b.settings, link, b.hostname
 	lease, err := e.establish(ctx, s, prior)
 	if err != nil {
 		silent := s.silent(err)

@@ -42,6 +42,8 @@ type Facts struct {
 	OVN bool
 	// DHCP is the dhcp object in effect; nil: all defaults.
 	DHCP json.RawMessage
+	// Hostname is what a VM's guest is called; empty: as its pod, or nobody says.
+	Hostname string
 	// HardwareAddr is the MAC that the pod's annotation, or the pod's own request,
 	// gives the interface; nil where neither says.
 	HardwareAddr net.HardwareAddr

@@ -19,6 +19,7 @@ type cluster struct {
 	nad    string
 	dhcp   json.RawMessage // what NAD and pod make of the caller's object; nil: the same
 	mac    net.HardwareAddr
+	guest  string // what a VM's guest is called
 	err    error // of Facts
 	away   bool  // nothing can be asked
 	asked  int
@@ -47,7 +48,7 @@ func (k kubernetes) Facts(_ context.Context, a Attachment) (Facts, error) {
 	case c.gone[a.Pod]:
 		return Facts{}, ErrNoPod
 	}
-	f := Facts{Workload: k.workload, DHCP: a.DHCP, OVN: c.ovn, NAD: c.nad, HardwareAddr: c.mac}
+	f := Facts{Workload: k.workload, DHCP: a.DHCP, OVN: c.ovn, NAD: c.nad, Hostname: c.guest, HardwareAddr: c.mac}
 	if c.dhcp != nil {
 		f.DHCP = c.dhcp
 	}

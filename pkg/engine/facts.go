@@ -19,6 +19,8 @@ type briefing struct {
 	// rec has what follows from facts: attachment, workload, effective settings.
 	rec      Record
 	settings network.Settings
+	// hostname is what a VM's guest is called; empty: as its pod.
+	hostname string
 	// mac is the MAC that a borrowed device is to have; nil: what it has.
 	mac net.HardwareAddr
 }
@@ -37,7 +39,7 @@ func (e *Engine) brief(ctx context.Context, r api.Request) (briefing, error) {
 	if err != nil {
 		return b, err
 	}
-	b.rec.Workload, b.rec.OVN = f.Workload, f.OVN
+	b.rec.Workload, b.rec.OVN, b.hostname = f.Workload, f.OVN, f.Hostname
 	if b.rec.NAD == "" {
 		b.rec.NAD = f.NAD
 	}

@@ -107,6 +107,36 @@ func TestSettingsInEffect(t *testing.T) {
 	}
 }
 
+// A server knows a VM by the name of its guest, not by that of its pod, unless the
+// network says otherwise.
+func TestVMIsKnownByItsGuestsName(t *testing.T) {
+	for _, tt := range []struct {
+		workload    Workload
+		guest, dhcp string
+		want        string
+	}{
+		{VM, "mailer", "", "mailer"},
+		{VM, "", "", "web-0"}, // nobody says
+		{VM, "mailer", `{"hostname":"{pod}"}`, "web-0"},
+		{VM, "mailer", `{"hostname":"{name}.{namespace}"}`, "mailer.shop"},
+		{Container, "", "", "web-0"},
+	} {
+		simulate(t, func(t *testing.T, w *world) {
+			w.space("c1", 1)
+			w.workload, w.cluster.guest = tt.workload, tt.guest
+			e, _ := w.start()
+			r := request("c1", "c1")
+			r.DHCP = json.RawMessage(tt.dhcp)
+			if _, err := e.Attach(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+			if w.server.sawHostname != tt.want {
+				t.Errorf("%+v: the server knows it as %q", tt, w.server.sawHostname)
+			}
+		})
+	}
+}
+
 // What NAD and pod add to the caller's settings counts at ADD, is on disk, and
 // counts after a restart too.
 func TestEffectiveSettingsOutliveARestart(t *testing.T) {

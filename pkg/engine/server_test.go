@@ -28,11 +28,13 @@ type server struct {
 
 	sawBroadcast bool       // the BROADCAST flag
 	sawClientID  bool       // option 61
+	sawHostname  string     // option 12 of the last message
 	wish         netip.Addr // option 50 of the last DISCOVER
 }
 
 // answer is called under the world's lock.
 func (s *server) answer(m *dhcpv4.DHCPv4) *dhcpv4.DHCPv4 {
+	s.sawHostname = m.HostName()
 	client := string(m.Options.Get(dhcpv4.OptionClientIdentifier))
 	if client == "" {
 		client = string(m.ClientHWAddr)

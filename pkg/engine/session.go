@@ -33,6 +33,7 @@ type session struct {
 	// What follows belongs to whoever runs the session.
 	rec      Record
 	settings network.Settings
+	hostname string // of a VM's guest, in an ADD: nothing is asked for it later
 	link     Link
 	machine  *dhcp4.Machine
 	answered Setup // what ADD put on the interface, or was there at a restart
@@ -130,7 +131,7 @@ func (s *session) wellAgain() {
 // identity is who the client is, for the network's templates.
 func (s *session) identity() network.Identity {
 	return network.Identity{
-		Namespace: s.rec.Pod.Namespace, Pod: s.rec.Pod.Name, UID: s.rec.Pod.UID,
+		Namespace: s.rec.Pod.Namespace, Pod: s.rec.Pod.Name, UID: s.rec.Pod.UID, Hostname: s.hostname,
 		Network: s.rec.Network, IfName: s.rec.IfName, ContainerID: s.rec.ContainerID,
 		HardwareAddr: s.link.HardwareAddr,
 	}

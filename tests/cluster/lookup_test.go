@@ -455,6 +455,12 @@ func TestVirtualMachineTellsItsMAC(t *testing.T) {
 	if f := facts(t, w, of(launcher("vm1", "office@net5"), "net5")); f.HardwareAddr.String() != "02:00:00:00:00:0a" || f.Workload != engine.VM {
 		t.Errorf("the target of a migration: MAC %q", f.HardwareAddr)
 	}
+	// KubeVirt's label has the guest's name where the machine has spec.hostname.
+	mail := c.Pod(t, ns, kube.PodSpec{Node: w.node, Networks: "office", Labels: map[string]string{"kubevirt.io": "virt-launcher", "vm.kubevirt.io/name": "mail"},
+		Annotations: map[string]string{"kubevirt.io/domain": "vm1"}})
+	if f := facts(t, w, of(mail, "net1")); f.HardwareAddr.String() != "02:00:00:00:00:0a" || f.Hostname != "mail" {
+		t.Errorf("a machine whose guest has another name: MAC %q, host name %q", f.HardwareAddr, f.Hostname)
+	}
 	// A label alone makes no machine.
 	if f := facts(t, w, of(launcher("vm2", "office"), "net1")); f.HardwareAddr != nil || f.Workload != engine.VM {
 		t.Errorf("no such machine: %+v", f)

@@ -32,7 +32,7 @@ func TestClientIdentifier(t *testing.T) {
 		{name: "OK none", policy: "none", want: ""},
 		{name: "OK duid", policy: "duid", want: "ff" + "bd621c4d" + "0004" + "b7c803ebdd69832faf8bd8ebdc6312be"},
 		{name: "OK template", policy: "{namespace}/{pod}:{interface}", want: "00" + hex.EncodeToString([]byte("prod/web-0:net1"))},
-		{name: "OK all placeholders", policy: "{namespace}{pod}{uid}{network}{interface}{container}{mac}", want: "00" + hex.EncodeToString([]byte("prodweb-06f0cvlan77net14d2f02:00:5e:00:53:01"))},
+		{name: "OK all placeholders", policy: "{namespace}{pod}{name}{uid}{network}{interface}{container}{mac}", want: "00" + hex.EncodeToString([]byte("prodweb-0web-06f0cvlan77net14d2f02:00:5e:00:53:01"))},
 		{
 			name: "OK as long as an option can be", policy: "{network}", change: func(id *Identity) { id.Network = strings.Repeat("n", 254) },
 			want: "00" + strings.Repeat("6e", 254),
@@ -152,6 +152,7 @@ func TestHostnameFor(t *testing.T) {
 		want     string
 	}{
 		{"OK pod", "{pod}", "web-0", "web-0"},
+		{"OK a pod is called as it is", "{name}", "web-0", "web-0"},
 		{"OK none wanted", "", "web-0", ""},
 		{"OK no pod, no name", "{pod}", "", ""},
 		{"OK text that needs no pod", "printer", "", "printer"},

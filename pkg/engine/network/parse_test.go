@@ -155,7 +155,7 @@ func TestParseProblems(t *testing.T) {
 		{"bad timeout too long", `{"timeout":"2m"}`, Problems{"dhcp.timeout: 2m0s is not between 1s and 1m50s (the runtime ends a plugin after 2m)"}},
 		{"bad policy", `{"clientID":"MAC"}`, Problems{`dhcp.clientID: "MAC" is an unknown policy; known are "mac", "none", "duid", and templates with a placeholder such as {pod}`}},
 		{"bad empty policy", `{"clientID":""}`, Problems{`dhcp.clientID: "" is an unknown policy; known are "mac", "none", "duid", and templates with a placeholder such as {pod}`}},
-		{"bad placeholder", `{"clientID":"{name}"}`, Problems{`dhcp.clientID: template "{name}" has the unknown placeholder {name}; known are {namespace} {pod} {uid} {network} {interface} {container} {mac}`}},
+		{"bad placeholder", `{"clientID":"{nam}"}`, Problems{`dhcp.clientID: template "{nam}" has the unknown placeholder {nam}; known are {namespace} {pod} {name} {uid} {network} {interface} {container} {mac}`}},
 		{"bad open brace", `{"hostname":"a{pod"}`, Problems{`dhcp.hostname: template "a{pod" has a { without a } after it`}},
 		{"bad closing brace", `{"hostname":"pod}"}`, Problems{`dhcp.hostname: template "pod}" has a } without a { before it`}},
 		{"bad host name of dots", `{"hostname":"-.-"}`, Problems{`dhcp.hostname: "-.-" has no letter or digit of a host name`}},

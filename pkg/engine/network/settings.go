@@ -19,8 +19,8 @@ const (
 	DefaultSocket   = "/run/dhcp-meta/engine.sock"
 	DefaultStateDir = "/var/lib/dhcp-meta"
 	// DefaultHostname is the template for option 12 where the network names
-	// none: the pod's name.
-	DefaultHostname = "{pod}"
+	// none: the pod's name, and of a VM the one that its guest has.
+	DefaultHostname = "{name}"
 )
 
 // The policies for option 61 that have a name; all others are templates.
@@ -173,9 +173,11 @@ type Option struct {
 // Pod and UID are empty where the runtime tells no pod.
 type Identity struct {
 	Namespace, Pod, UID string
-	Network, IfName     string
-	ContainerID         string
-	HardwareAddr        net.HardwareAddr
+	// Hostname is what a VM's guest is called; empty: the same as Pod.
+	Hostname        string
+	Network, IfName string
+	ContainerID     string
+	HardwareAddr    net.HardwareAddr
 }
 
 // defaults are the settings of an empty dhcp object.

@@ -1,6 +1,7 @@
 package network
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,7 +16,7 @@ type part struct {
 // placeholders are the names that a template may hold, in the order in which
 // messages list them.
 func placeholders() []string {
-	return []string{"namespace", "pod", "uid", "network", "interface", "container", "mac"}
+	return []string{"namespace", "pod", "name", "uid", "network", "interface", "container", "mac"}
 }
 
 // value is what stands for a placeholder.
@@ -25,6 +26,8 @@ func (id Identity) value(placeholder string) string {
 		return id.Namespace
 	case "pod":
 		return id.Pod
+	case "name":
+		return cmp.Or(id.Hostname, id.Pod)
 	case "uid":
 		return id.UID
 	case "network":
@@ -74,7 +77,8 @@ func hasPlaceholder(parts []part) bool {
 }
 
 // tellsPodsApart tells whether the template has another value for each pod. A
-// template that cannot be parsed does not.
+// template that cannot be parsed does not, nor does {name}: a VM and a pod may have
+// the same.
 func tellsPodsApart(template string) bool {
 	parts, err := parseTemplate(template)
 	return err == nil && slices.ContainsFunc(parts, func(p part) bool {

@@ -134,8 +134,13 @@ func decide(verb string, env surroundings, raw []byte) Way {
 		return Serve
 	}
 	known := env.valid()
-	if known && (verb == "DEL" || verb == "CHECK") && exists(env.path(ledgerFolder)+ledgerSuffix) {
-		return Serve
+	if entry := env.path(ledgerFolder) + ledgerSuffix; known && exists(entry) {
+		switch {
+		case wrapsAnother(entry):
+			return Undecided
+		case verb == "DEL" || verb == "CHECK":
+			return Serve
+		}
 	}
 	if verb == "CHECK" {
 		return Undecided
@@ -153,6 +158,24 @@ func decide(verb string, env surroundings, raw []byte) Way {
 		return decideByEngine(env, n)
 	}
 	return Undecided
+}
+
+// wrapsAnother tells whether an entry of the ledger is of a dhcp-meta that was called
+// under its own name. The call is its own then: it wraps the plugin that this program
+// stands before, holds the lock of the attachment until we have answered, and would
+// be waited for until the runtime gives up.
+func wrapsAnother(entry string) bool {
+	raw, err := readFile(entry)
+	if err != nil {
+		return false
+	}
+	form := ""
+	Members(raw, func(key string, value []byte) {
+		if key == "form" {
+			form = decodeText(value)
+		}
+	})
+	return form == "both keys" || form == "delegate"
 }
 
 // decideByEngine asks whether the network is ours. Where nobody answers the call

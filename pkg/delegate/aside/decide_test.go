@@ -41,6 +41,9 @@ func TestDecide(t *testing.T) {
 		entry    = "delegates/0123456789abcdef:net1.json"
 		note     = "passed/0123456789abcdef:net1"
 	)
+	bothKeys := map[string]string{list: `{"marked":["prod/localnet-77"]}`, note: "{}", entry: `{"network":"n","form":"both keys","conf":{"type":"ovn"}}`}
+	wrapping := map[string]string{list: bothKeys[list], note: "{}", entry: `{"network":"n","form":"delegate","conf":{"type":"ovn"}}`}
+	interposed := map[string]string{entry: `{"network":"n","form":"interposed","conf":{"form":"delegate"}}`}
 	all := map[string]string{list: `{"marked":["prod/localnet-77"]}`, entry: "{}", note: "{}"}
 	marked := map[string]string{list: `{"marked":["a/b","prod/localnet-77"]}`}
 	others := map[string]string{list: `{"marked":["a/b"]}`}
@@ -64,6 +67,9 @@ func TestDecide(t *testing.T) {
 		{"OK the ledger has it, the mark is gone", []string{"DEL", "CHECK"}, plain, map[string]string{entry: "{}"}, Serve, false},
 		{"OK the ledger has it, the configuration is lost", []string{"DEL", "CHECK"}, nameless, map[string]string{entry: "{}"}, Serve, false},
 		{"OK the ledger goes before a note", []string{"DEL"}, nameless, all, Serve, false},
+		{"OK the ledger has it as interposed", []string{"DEL", "CHECK"}, plain, interposed, Serve, false},
+		{"OK our own call, both keys", []string{"ADD", "DEL", "CHECK"}, plain, bothKeys, Undecided, false},
+		{"OK our own call, delegate", []string{"ADD", "DEL", "CHECK"}, nameless, wrapping, Undecided, false},
 		{"OK let pass at ADD", []string{"DEL"}, plain, map[string]string{note: "{}"}, SettlePassed, false},
 		{"OK let pass at ADD, marked since", []string{"DEL"}, plain, map[string]string{note: "{}", list: marked[list]}, SettlePassed, false},
 		{"OK marked, but not in the ledger", []string{"CHECK"}, plain, marked, Undecided, false},

@@ -31,6 +31,15 @@ func Shared(t testing.TB) *Cluster {
 	return c
 }
 
+// ForPackage calls start with a testing.TB whose cleanups run when all tests are
+// through, before the package's cluster ends, and returns what start failed with: for
+// what tests share besides that. The cluster must have been started.
+func ForPackage(start func(testing.TB)) error {
+	l := new(lifetime)
+	shared.Cleanup(l.end)
+	return l.run(func() bool { start(l); return true })
+}
+
 var shared lifetime
 
 // lifetime is the cluster that outlives a test. What it is made of is started for a
@@ -47,17 +56,23 @@ type lifetime struct {
 
 func (l *lifetime) get() (*Cluster, error) {
 	l.start.Do(func() {
-		done := make(chan struct{})
-		go func() { // Fatalf ends this goroutine
-			defer close(done)
-			l.cluster = Start(l)
-		}()
-		<-done
-		if l.cluster == nil && l.err == nil {
-			l.err = fmt.Errorf("it ended without a word")
-		}
+		_ = l.run(func() bool { l.cluster = Start(l); return l.cluster != nil })
 	})
 	return l.cluster, l.err
+}
+
+// run calls start, which Fatalf ends early.
+func (l *lifetime) run(start func() bool) error {
+	done, ok := make(chan struct{}), false
+	go func() {
+		defer close(done)
+		ok = start()
+	}()
+	<-done
+	if !ok && l.err == nil {
+		l.err = fmt.Errorf("it ended without a word")
+	}
+	return l.err
 }
 
 func (l *lifetime) end() {

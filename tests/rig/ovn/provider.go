@@ -13,22 +13,33 @@ import (
 // LAN's Node is the stack's.
 func (s *Stack) Provider(t testing.TB) *rig.LAN {
 	t.Helper()
+	return s.ProviderVLAN(t, 0)
+}
+
+// ProviderVLAN is Provider in a VLAN, where nothing of other VLANs arrives; the
+// namespace sees no tags. 0 is none.
+func (s *Stack) ProviderVLAN(t testing.TB, vlan int) *rig.LAN {
+	t.Helper()
 	lan := &rig.LAN{Server: rig.NewNetns(t, "srv"), Node: s.Node}
-	s.join(t, lan.Server, rig.ServerIface)
+	s.join(t, lan.Server, rig.ServerIface, vlan)
 	lan.Server.IP(t, "addr", "add", rig.ServerAddr.String(), "dev", rig.ServerIface)
 	lan.Capture = rig.StartCapture(t, lan.Server, rig.ServerIface)
 	return lan
 }
 
 // join plugs an interface of the namespace into the provider bridge.
-func (s *Stack) join(t testing.TB, n *rig.Netns, ifName string) {
+func (s *Stack) join(t testing.TB, n *rig.Netns, ifName string, vlan int) {
 	t.Helper()
 	host := fmt.Sprintf("x%d", plugs.Add(1))
 	n.IP(t, "link", "add", ifName, "type", "veth", "peer", "name", host, "netns", s.Node.Name)
 	n.IP(t, "link", "set", ifName, "up")
 	NoOffload(t, n, ifName)
 	s.Node.IP(t, "link", "set", host, "up")
-	s.VSwitch(t, "add-port", ProviderBridge, host)
+	args := []string{"add-port", ProviderBridge, host}
+	if vlan != 0 {
+		args = append(args, fmt.Sprintf("tag=%d", vlan))
+	}
+	s.VSwitch(t, args...)
 }
 
 // NoOffload has the kernel fill in all checksums of what an interface sends.

@@ -18,6 +18,7 @@ type netConf struct {
 	Role       string `json:"role"`
 	Subnets    string `json:"subnets"`
 	Physical   string `json:"physicalNetworkName"`
+	VLAN       int    `json:"vlanID"`
 	IPAM       struct {
 		Type string `json:"type"`
 	} `json:"ipam"`

@@ -44,6 +44,9 @@ func ensureSwitch(ctx context.Context, nad string, c netConf) error {
 		"--", "lsp-set-type", c.localnetName(), "localnet",
 		"--", "lsp-set-addresses", c.localnetName(), "unknown",
 		"--", "lsp-set-options", c.localnetName(), "network_name="+c.physical())
+	if c.VLAN != 0 {
+		args = append(args, "--", "set", "Logical_Switch_Port", c.localnetName(), fmt.Sprintf("tag_request=%d", c.VLAN))
+	}
 	_, err := nbctl(ctx, args...)
 	if err != nil {
 		return fmt.Errorf("network of %s: %w", nad, err)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
@@ -41,6 +42,9 @@ func (c *cniCall) add(ctx context.Context) ([]byte, error) {
 	if len(e.IPs) > 0 {
 		ids = append(ids, "external_ids:ip_addresses="+quoted(e.IPs[0]))
 	}
+	if err := takeOver(ctx, name); err != nil {
+		return nil, err
+	}
 	args := append([]string{"add-port", "br-int", host, "--", "set", "interface", host}, ids...)
 	if _, err := vsctl(ctx, args...); err != nil {
 		return nil, err
@@ -50,6 +54,20 @@ func (c *cniCall) add(ctx context.Context) ([]byte, error) {
 		return nil, fmt.Errorf("timed out waiting for OVS port binding (ovn-installed) for %s: %w", e.MAC, err)
 	}
 	return c.result(host, e)
+}
+
+// takeOver takes a logical port from interfaces of older sandboxes of the pod.
+func takeOver(ctx context.Context, name string) error {
+	older, err := vsctl(ctx, "--bare", "--columns=_uuid", "find", "interface", "external_ids:iface-id="+quoted(name))
+	if err != nil {
+		return err
+	}
+	for _, uuid := range strings.Fields(older) {
+		if _, err := vsctl(ctx, "remove", "interface", uuid, "external_ids", "iface-id"); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // hostName is the host's end of the interface: as many digits of the sandbox's id

@@ -14,85 +14,107 @@ import (
 // A pod on a localnet network that is ours by one annotation has the site's address
 // when ADD returns: on the interface, in the result that Multus reports, in the
 // annotation, and on its logical port; and traffic passes. The first DISCOVER comes
-// when the port has its flows. Its DEL gives the lease back first, then unplugs once.
-func TestK01K03K06K16K51K58K60P19P28Pod(t *testing.T) {
-	l := newLab(t)
-	server := l.dnsmasq(t)
-	l.marked(t, "office", "")
-	s := l.pod(t, "office")
-	mark := l.lan.Capture.Len()
-	s.Add(t)
+// when the port has its flows, with the MAC of the interface. Its DEL gives the lease
+// back while the port still stands, then unplugs once.
+func TestK01K03K06K16K37K51K58K60K63K87P19P20P28Pod(t *testing.T) {
+	s := newSite(t)
+	server := s.dnsmasq(t)
+	s.marked(t, "office", "")
+	pod := s.pod(t, "office")
+	made := s.awaitMade(t, pod, "office")
+	mark := s.lan.Capture.Len()
+	pod.Add(t)
 
-	addr, mac := address(t, s, "net1"), s.HardwareAddr(t, "net1").String()
+	addr, hw := address(t, pod, "net1"), pod.HardwareAddr(t, "net1")
+	mac := hw.String()
 	if !server.Config().Subnet.Contains(addr.Addr()) || addr.Bits() != rig.ServerAddr.Bits() { // K39
 		t.Errorf("net1 has %s", addr)
 	}
 	// K06: it stood in the annotation before ADD returned, so no waiting here.
-	e := entries(t, l.kube.GetPod(t, l.ns, s.Pod))[l.ns+"/office"]
-	if !e.carries(addr) || e.MAC != mac || e.Role != "secondary" || !slices.Equal(e.Gateways, []string{rig.ServerAddr.Addr().String()}) {
-		t.Errorf("entry %+v, want %s with MAC %s and its gateway", e, addr, mac)
+	e := s.entry(t, pod, "office")
+	if !e.carries(addr) || e.MAC != mac || mac != made || e.Role != "secondary" || !slices.Equal(e.Gateways, []string{rig.ServerAddr.Addr().String()}) {
+		t.Errorf("entry %+v, want %s with MAC %s and its gateway", e, addr, made)
 	}
-	l.awaitPort(t, s, "office", mac+" "+addr.Addr().String(), pinned(mac, addr))
-	if p, ok := l.LSP(t, l.portName(s, "office")); !ok || !p.Up {
+	s.awaitPort(t, pod, "office", both(mac, addr), pinned(mac, addr))
+	if p, ok := s.LSP(t, s.portName(pod, "office")); !ok || !p.Up {
 		t.Errorf("the logical port is not up: %+v", p)
 	}
-	if status := s.StatusOf(t, "net1"); !slices.Equal(status.IPs, []string{addr.Addr().String()}) || status.Mac != mac {
+	if status := pod.StatusOf(t, "net1"); !slices.Equal(status.IPs, []string{addr.Addr().String()}) || status.Mac != mac {
 		t.Errorf("network status %+v", status)
 	}
-	l.ping(t, s, addr)
-	// P19: no DISCOVER was lost to missing flows.
-	if n := countFrames(l.lan.Capture.Since(mark), dhcpv4.MessageTypeDiscover); n != 1 {
-		t.Errorf("%d DHCPDISCOVER were on the wire, want one", n)
+	s.ping(t, pod, addr)
+	discovers := s.lan.Capture.Count(mark, rig.Type(dhcpv4.MessageTypeDiscover, nil))
+	if own := s.lan.Capture.Count(mark, rig.Type(dhcpv4.MessageTypeDiscover, hw)); own != 1 || discovers != 1 {
+		t.Errorf("%d DHCPDISCOVER were on the wire, %d of them of %s; want one", discovers, own, mac)
 	}
-	// The default network is as if we were not there (K30).
-	if eth0 := s.Addresses(t, "eth0"); len(eth0) != 1 || !strings.HasPrefix(eth0[0].Addr.String(), "10.244.0.") {
-		t.Errorf("eth0 has %v", eth0)
-	}
+	s.expectInterface(t, pod.ID, "net1", map[string]string{ // P20
+		"iface-id": s.portName(pod, "office"), "iface-id-ver": pod.UID, "sandbox": pod.ID, "attached_mac": mac,
+	})
 
-	s.Del(t)
+	pod.Del(t)
+	release, _ := s.lan.Capture.AwaitType(t, mark, rig.Patience, dhcpv4.MessageTypeRelease, hw)
+	if release.Src.Addr() != addr.Addr() {
+		t.Errorf("DHCPRELEASE from %v, want the leased address", release.Src)
+	}
 	server.AwaitHeld(t, "empty", rig.Nothing)
-	l.awaitEntry(t, s, "office", "MAC-only after DEL", netEntry.bare)
-	l.awaitPort(t, s, "office", mac, mac)
-	l.engine.AwaitNoRecords(t)
-	if ports := l.VSwitch(t, "list-ports", "br-int"); strings.Contains(ports, s.ID[:10]) {
-		t.Errorf("ports of the sandbox are left in OVS: %s", ports)
+	s.awaitEntry(t, pod, "office", "MAC-only after DEL", netEntry.bare)
+	s.awaitPort(t, pod, "office", mac, mac)
+	s.awaitNoRecord(t, pod)
+	if left := s.inSwitch(t, pod); len(left) > 0 {
+		t.Errorf("ports of the sandbox are left in OVS: %s", left)
+	}
+	for _, ifName := range []string{"eth0", "net1"} {
+		if n := s.calls(pod, "DEL", ifName); n != 1 {
+			t.Errorf("the wrapped plugin had %d DELs of %s, want one", n, ifName)
+		}
 	}
 }
 
-func countFrames(frames []rig.Frame, kind dhcpv4.MessageType) int {
-	n := 0
-	for _, f := range frames {
-		if f.Msg.MessageType() == kind {
-			n++
+// expectInterface checks what OVN-Kubernetes wrote of an interface into OVS.
+func (s *site) expectInterface(t *testing.T, container, ifName string, want map[string]string) {
+	t.Helper()
+	name := container[:13] + "_" + ifName[len(ifName)-1:]
+	for key, value := range want {
+		if got := strings.Trim(s.VSwitch(t, "get", "interface", name, "external_ids:"+key), `"`); got != value {
+			t.Errorf("OVS has %s=%s of %s, want %s", key, got, ifName, value)
 		}
 	}
-	return n
+	if got := s.VSwitch(t, "--if-exists", "get", "interface", name, "external_ids:ip_addresses"); got != "" {
+		t.Errorf("OVS has ip_addresses=%s of %s", got, ifName)
+	}
 }
 
 // A network without a mark, and the default one, are as if we were not there, with
 // the engine up and down.
 func TestK30K96Unmarked(t *testing.T) {
-	l := newLab(t)
-	l.dnsmasq(t)
-	l.kube.NAD(t, l.ns, "plain", l.localnet("plain", nil), nil)
+	s := newSiteAlone(t)
+	s.dnsmasq(t)
+	s.kube.NAD(t, s.ns, "plain", s.localnet("plain", nil), nil)
 	for _, engine := range []string{"up", "down"} {
 		t.Run("engine "+engine, func(t *testing.T) {
 			if engine == "down" {
-				l.engine.Kill(t)
+				s.engine.Kill(t)
+				defer s.engine.Start(s.tb)
 			}
-			s := l.pod(t, "plain")
-			mark := l.lan.Capture.Len()
-			s.Add(t)
-			mac := s.HardwareAddr(t, "net1").String()
-			if e := entries(t, l.kube.GetPod(t, l.ns, s.Pod))[l.ns+"/plain"]; !e.bare() || e.Mode != "" || e.MAC != mac {
+			pod := s.pod(t, "plain")
+			mark := s.lan.Capture.Len()
+			pod.Add(t)
+			mac := pod.HardwareAddr(t, "net1").String()
+			if e := s.entry(t, pod, "plain"); !e.bare() || e.Mode != "" || e.MAC != mac {
 				t.Errorf("entry of an unmarked network: %+v", e)
 			}
-			l.awaitPort(t, s, "plain", mac, mac)
-			if have := s.Addresses(t, "net1"); len(have) != 0 {
+			s.awaitPort(t, pod, "plain", mac, mac)
+			if have := pod.Addresses(t, "net1"); len(have) != 0 {
 				t.Errorf("net1 has %v", have)
 			}
-			s.Del(t)
-			l.noDHCP(t, mark)
+			if eth0 := address(t, pod, "eth0"); !strings.HasPrefix(eth0.String(), "10.244.0.") {
+				t.Errorf("eth0 has %v", eth0)
+			}
+			pod.Del(t)
+			s.noDHCP(t, mark)
+			if writes := s.annotations(t, pod, "dhcp-engine"); len(writes) > 0 {
+				t.Errorf("the engine wrote %q", writes)
+			}
 		})
 	}
 }
@@ -100,18 +122,18 @@ func TestK30K96Unmarked(t *testing.T) {
 // Two networks of one definition, and one of another namespace: each has an entry,
 // a port and a lease of its own (Q25).
 func TestQ25TwoInterfacesOfOneNetwork(t *testing.T) {
-	l := newLab(t)
-	l.dnsmasq(t)
-	l.marked(t, "office", "")
-	other := l.kube.Namespace(t)
-	conf := l.localnet("shared", object{"netAttachDefName": other + "/shared", "name": other + "-shared"})
-	l.kube.NAD(t, other, "shared", conf, map[string]string{"dhcp-meta.io/ipam": "dhcp"})
-	s := l.pod(t, "office,office,"+other+"/shared")
-	s.Add(t)
-	all := entries(t, l.kube.GetPod(t, l.ns, s.Pod))
+	s := newSite(t)
+	s.dnsmasq(t)
+	s.marked(t, "office", "")
+	other := s.kube.Namespace(t)
+	conf := s.localnet("shared", object{"netAttachDefName": other + "/shared", "name": other + "-shared"})
+	s.kube.NAD(t, other, "shared", conf, marks(""))
+	pod := s.pod(t, "office,office,"+other+"/shared")
+	pod.Add(t)
+	all := parseEntries(t, s.kube.GetPod(t, s.ns, pod.Pod).Annotations[podNetworks])
 	seen := map[netip.Prefix]bool{}
-	for ifName, key := range map[string]string{"net1": l.ns + "/office", "net2": l.ns + "/office/1", "net3": other + "/shared"} {
-		addr, mac := address(t, s, ifName), s.HardwareAddr(t, ifName).String()
+	for ifName, key := range map[string]string{"net1": s.ns + "/office", "net2": s.ns + "/office/1", "net3": other + "/shared"} {
+		addr, mac := address(t, pod, ifName), pod.HardwareAddr(t, ifName).String()
 		if e := all[key]; !e.carries(addr) || e.MAC != mac {
 			t.Errorf("entry %s is %+v; %s has %s and MAC %s", key, e, ifName, addr, mac)
 		}
@@ -119,8 +141,33 @@ func TestQ25TwoInterfacesOfOneNetwork(t *testing.T) {
 			t.Errorf("%s has %s, which another interface has too", ifName, addr)
 		}
 		seen[addr] = true
-		port := strings.NewReplacer("-", ".", "/", ".").Replace(key) + "_" + l.ns + "_" + s.Pod
-		l.AwaitLSP(t, port, "the lease of "+ifName, hasSecurity(pinned(mac, addr)))
+		port := strings.NewReplacer("-", ".", "/", ".").Replace(key) + "_" + s.ns + "_" + pod.Pod
+		s.AwaitLSP(t, port, "the lease of "+ifName, hasSecurity(pinned(mac, addr)))
 	}
-	s.Del(t)
+	pod.Del(t)
+}
+
+// Both keys in one definition: OVN-Kubernetes takes it as its network, Multus as a
+// plugin dhcp-meta, and nothing stands in front of anything.
+func TestK49K50K52BothKeys(t *testing.T) {
+	s := newSite(t)
+	server := s.dnsmasq(t)
+	s.kube.NAD(t, s.ns, "office", object{
+		"cniVersion": "1.0.0", "name": s.ns + "-office", "type": "dhcp-meta", "netAttachDefName": s.ns + "/office",
+		"plugins": []object{s.localnet("office", nil)}, "dhcp": object{},
+	}, nil)
+	pod := s.pod(t, "office")
+	s.awaitMade(t, pod, "office")
+	pod.Add(t)
+	addr := s.leased(t, pod, "office")
+	if status := pod.StatusOf(t, "net1"); !slices.Equal(status.IPs, []string{addr.Addr().String()}) {
+		t.Errorf("network status %+v, want %v", status, addr)
+	}
+	s.ping(t, pod, addr)
+	pod.Del(t)
+	server.AwaitHeld(t, "empty", rig.Nothing)
+	s.awaitEntry(t, pod, "office", "MAC-only after DEL", netEntry.bare)
+	if n := s.calls(pod, "DEL", "net1"); n != 1 {
+		t.Errorf("the wrapped plugin had %d DELs of net1, want one", n)
+	}
 }

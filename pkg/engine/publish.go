@@ -34,8 +34,12 @@ func (p *publishError) Error() string {
 	if errors.Is(p.err, ErrSuperseded) {
 		return fmt.Sprintf("%s was leased for nobody: %v", p.addr.Addr(), p.err)
 	}
-	return fmt.Sprintf("%s was leased, and could not be made known outside the node within %s: %v; look at the API server and at OVN's database; "+
-		"networks that do not need it have \"publish\": \"eventual\"", p.addr.Addr(), p.took.Round(100*time.Millisecond), p.err)
+	within := ""
+	if took := p.took.Round(100 * time.Millisecond); took > 0 { // otherwise it was refused, not away
+		within = " within " + took.String()
+	}
+	return fmt.Sprintf("%s was leased, and could not be made known outside the node%s: %v; look at the API server and at OVN's database; "+
+		"networks that do not need it have \"publish\": \"eventual\"", p.addr.Addr(), within, p.err)
 }
 
 func (p *publishError) Unwrap() error { return p.err }

@@ -322,3 +322,12 @@ func (s *site) inSwitch(t *testing.T, pod *kube.Sandbox) []string {
 func hasSecurity(want string) func(ovn.LSP) bool {
 	return func(p ovn.LSP) bool { return slices.Equal(p.PortSecurity, []string{want}) }
 }
+
+// awaitNoPort waits until the controller has removed a logical port.
+func (s *site) awaitNoPort(t *testing.T, name string) {
+	t.Helper()
+	ovn.Await(t, "the end of port "+name, func() (bool, string) {
+		p, there := s.LSP(t, name)
+		return !there, fmt.Sprintf("%+v", p)
+	})
+}

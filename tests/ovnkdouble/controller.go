@@ -369,6 +369,9 @@ func (c *controller) newEntry(w wanted) podNetwork {
 			}
 			e.IPs = append(e.IPs, ip)
 		}
+		if len(e.IPs) == 1 {
+			e.IP = e.IPs[0] // the older key is written beside the list
+		}
 		return e
 	}
 	c.mu.Lock()

@@ -37,6 +37,7 @@ const (
 	prometheus = "github.com/prometheus"
 	codec      = "github.com/insomniacslk/dhcp"
 	clientGo   = "k8s.io"
+	nadClient  = "github.com/k8snetworkplumbingwg/network-attachment-definition-client"
 	cniTypes   = "github.com/containernetworking/cni/pkg/types"
 )
 
@@ -79,7 +80,7 @@ var rules = map[string]rule{
 		ours:  []string{"internal/atomicfile", "internal/build", "internal/kube/podnetworks", "pkg/engine", "pkg/engine/api", "pkg/engine/network"},
 		never: map[string]string{netlink: edge, packet: edge},
 	},
-	"internal/kube/podnetworks": {direct: []string{}},
+	"internal/kube/podnetworks": {direct: []string{nadClient}},
 	"internal/podannotation": {
 		ours:   []string{"internal/kube/podnetworks", "internal/publish", "pkg/engine"},
 		direct: []string{clientGo, prometheus},

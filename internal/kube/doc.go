@@ -11,7 +11,7 @@
 // # What it decides from that
 //
 // What lies between bytes and a decision is pure and stands in files of its own:
-// selection.go finds a pod's networks, nad.go reads what a
+// podnetworks finds a pod's networks, nad.go reads what a
 // NetworkAttachmentDefinition says and whether it makes sense, settings.go puts a
 // pod's own settings over those of its network, workload.go tells a virtual
 // machine from a container.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -57,7 +58,7 @@ func (c *Cluster) servable(pod *corev1.Pod) error {
 // asked is what a pod says of one of its interfaces.
 type asked struct {
 	nad       string
-	selection *selection // nil: the pod does not ask for the interface
+	selection *podnetworks.Selection // nil: the pod does not ask for the interface
 	overlay   overlay
 }
 
@@ -65,7 +66,7 @@ type asked struct {
 // NetworkAttachmentDefinition, and the pod asks for another one under this name of
 // an interface, the caller is right, and the pod says nothing.
 func question(a engine.Attachment, pod *corev1.Pod) (asked, error) {
-	list, err := selectionsIn(pod.Annotations[networksAnnotation], pod.Namespace)
+	list, err := podnetworks.Selections(pod.Annotations[podnetworks.NetworksKey], pod.Namespace)
 	if err != nil {
 		return asked{}, err
 	}
@@ -73,12 +74,21 @@ func question(a engine.Attachment, pod *corev1.Pod) (asked, error) {
 	switch {
 	case q.selection == nil:
 	case q.nad == "":
-		q.nad = q.selection.nad
-	case q.nad != q.selection.nad:
+		q.nad = q.selection.NAD
+	case q.nad != q.selection.NAD:
 		q.selection = nil
 	}
 	q.overlay, err = overlayOf(pod.Annotations, q.nad, q.selection)
 	return q, err
+}
+
+// selected is the selection of an interface; nil when the pod asks for none of
+// that name.
+func selected(list []podnetworks.Selection, ifName string) *podnetworks.Selection {
+	if i := slices.IndexFunc(list, func(s podnetworks.Selection) bool { return s.IfName == ifName }); i >= 0 {
+		return &list[i]
+	}
+	return nil
 }
 
 // network adds what the NetworkAttachmentDefinition f.NAD says.
@@ -105,7 +115,7 @@ func whoNamed(a engine.Attachment) string {
 	if a.NAD != "" {
 		return "netAttachDefName of the configuration names"
 	}
-	return "the pod's annotation " + networksAnnotation + " names"
+	return "the pod's annotation " + podnetworks.NetworksKey + " names"
 }
 
 // hardwareAddr is the MAC that the interface will have: what OVN-Kubernetes has
@@ -113,7 +123,7 @@ func whoNamed(a engine.Attachment) string {
 func (c *Cluster) hardwareAddr(ctx context.Context, pod *corev1.Pod, ifName string, q asked, f engine.Facts) (net.HardwareAddr, error) {
 	nth := 0
 	if q.selection != nil {
-		nth = q.selection.nth
+		nth = q.selection.Nth
 	}
 	if f.OVN {
 		mac, err := publishedMAC(pod.Annotations[podnetworks.OVNKey], f.NAD, nth)
@@ -124,10 +134,10 @@ func (c *Cluster) hardwareAddr(ctx context.Context, pod *corev1.Pod, ifName stri
 			return mac, nil
 		}
 	}
-	if q.selection != nil && q.selection.mac != "" {
-		mac, err := parseMAC(q.selection.mac)
+	if q.selection != nil && q.selection.MAC != "" {
+		mac, err := parseMAC(q.selection.MAC)
 		if err != nil {
-			return nil, api.WithCode(api.CodeConfig, fmt.Errorf("pod %s/%s: annotation %s: mac: %w", pod.Namespace, pod.Name, networksAnnotation, err))
+			return nil, api.WithCode(api.CodeConfig, fmt.Errorf("pod %s/%s: annotation %s: mac: %w", pod.Namespace, pod.Name, podnetworks.NetworksKey, err))
 		}
 		return mac, nil
 	}

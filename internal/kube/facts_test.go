@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/dhcp-meta/dhcp-meta/internal/kube/podnetworks"
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine"
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/api"
 )
@@ -19,7 +20,7 @@ func attachment(ifName, nad string) engine.Attachment {
 
 func TestQuestion(t *testing.T) {
 	pod := podWith(nil, map[string]string{
-		networksAnnotation:                 `[{"name":"office","namespace":"lab","ips":["10.0.0.8"]},{"name":"lan","interface":"x"}]`,
+		podnetworks.NetworksKey:            `[{"name":"office","namespace":"lab","ips":["10.0.0.8"]},{"name":"lan","interface":"x"}]`,
 		"office.lab.dhcp-meta.io/hostname": "web",
 		"lan.pods.dhcp-meta.io/hostname":   "lan-web",
 	})
@@ -52,7 +53,7 @@ func TestQuestion(t *testing.T) {
 // pod's.
 func TestQ25SettingsGoByTheNetworksNamespace(t *testing.T) {
 	pod := podWith(nil, map[string]string{
-		networksAnnotation:                 "lab/office",
+		podnetworks.NetworksKey:            "lab/office",
 		"office.pods.dhcp-meta.io/address": "10.0.0.7",
 		"office.lab.dhcp-meta.io/address":  "10.0.0.8",
 	})
@@ -158,5 +159,21 @@ func TestParseMAC(t *testing.T) {
 		if mac, err := parseMAC(text); !errors.Is(err, errNoEthernet) {
 			t.Errorf("%q: %s, %v", text, mac, err)
 		}
+	}
+}
+
+func TestSelected(t *testing.T) {
+	list, err := podnetworks.Selections("a,b@net1,c@x", "pods")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The first of two that have one name is the one whose interface there is.
+	for ifName, want := range map[string]string{"net1": "pods/a", "x": "pods/c"} {
+		if s := selected(list, ifName); s == nil || s.NAD != want {
+			t.Errorf("%s: %v, want %s", ifName, s, want)
+		}
+	}
+	if s := selected(list, "eth0"); s != nil {
+		t.Errorf("eth0: %v", s)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dhcp-meta/dhcp-meta/internal/kube/podnetworks"
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/api"
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/network"
 )
@@ -21,13 +22,13 @@ type overlay map[string]json.RawMessage
 
 // overlayOf reads it from the pod's annotations and from its selection of the
 // network, which may be nil. An annotation wins over the selection.
-func overlayOf(annotations map[string]string, nad string, s *selection) (overlay, error) {
+func overlayOf(annotations map[string]string, nad string, s *podnetworks.Selection) (overlay, error) {
 	o := overlay{}
 	if s != nil {
-		if s.defaultRoute {
+		if s.DefaultRoute {
 			o["defaultRoute"] = json.RawMessage(`"always"`)
 		}
-		if err := o.requestedAddress(s.ips); err != nil {
+		if err := o.requestedAddress(s.IPs); err != nil {
 			return nil, err
 		}
 	}
@@ -57,13 +58,13 @@ func (o overlay) requestedAddress(ips []string) error {
 			addr, err = p.Addr(), nil
 		}
 		if err != nil {
-			return fmt.Errorf("annotation %s: ips: %q is no address", networksAnnotation, text)
+			return fmt.Errorf("annotation %s: ips: %q is no address", podnetworks.NetworksKey, text)
 		}
 		if !addr.Is4() {
 			continue
 		}
 		if err := o.set("address", addr.String()); err != nil {
-			return fmt.Errorf("annotation %s: ips: %w", networksAnnotation, err)
+			return fmt.Errorf("annotation %s: ips: %w", podnetworks.NetworksKey, err)
 		}
 		return nil
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dhcp-meta/dhcp-meta/internal/kube/podnetworks"
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/network"
 )
 
@@ -12,7 +13,7 @@ func TestOverlay(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
 		annotations map[string]string
-		selection   *selection
+		selection   *podnetworks.Selection
 		base, want  string
 	}{
 		{name: "nothing", want: ""},
@@ -31,13 +32,13 @@ func TestOverlay(t *testing.T) {
 			want: `{"address":"10.0.0.9","clientID":"{namespace}/{pod}","hostname":"web","routes":{"allow":["10.0.0.0/8"]}}`,
 		},
 		{name: "no host name at all", annotations: map[string]string{"office.lab.dhcp-meta.io/hostname": ""}, base: `null`, want: `{"hostname":""}`},
-		{name: "ips", selection: &selection{ips: []string{"fd00::1", "10.0.0.8/24", "10.0.0.9"}}, want: `{"address":"10.0.0.8"}`},
-		{name: "ips of IPv6 only", selection: &selection{ips: []string{"fd00::1/64"}}, want: ""},
-		{name: "a default route", selection: &selection{defaultRoute: true}, base: `{"defaultRoute":"never"}`, want: `{"defaultRoute":"always"}`},
+		{name: "ips", selection: &podnetworks.Selection{IPs: []string{"fd00::1", "10.0.0.8/24", "10.0.0.9"}}, want: `{"address":"10.0.0.8"}`},
+		{name: "ips of IPv6 only", selection: &podnetworks.Selection{IPs: []string{"fd00::1/64"}}, want: ""},
+		{name: "a default route", selection: &podnetworks.Selection{DefaultRoute: true}, base: `{"defaultRoute":"never"}`, want: `{"defaultRoute":"always"}`},
 		{
 			name:        "the annotation wins",
 			annotations: map[string]string{"office.lab.dhcp-meta.io/address": "10.0.0.9"},
-			selection:   &selection{ips: []string{"10.0.0.8/24"}, defaultRoute: true},
+			selection:   &podnetworks.Selection{IPs: []string{"10.0.0.8/24"}, DefaultRoute: true},
 			want:        `{"address":"10.0.0.9","defaultRoute":"always"}`,
 		},
 	} {
@@ -76,7 +77,7 @@ func TestOverlayProblems(t *testing.T) {
 		{ips: []string{"10.0.0.300"}, want: []string{"annotation k8s.v1.cni.cncf.io/networks: ips: ", `"10.0.0.300" is no address`}},
 		{ips: []string{"127.0.0.1/8"}, want: []string{"annotation k8s.v1.cni.cncf.io/networks: ips: "}},
 	} {
-		_, err := overlayOf(map[string]string{tt.key: tt.value}, "lab/office", &selection{ips: tt.ips})
+		_, err := overlayOf(map[string]string{tt.key: tt.value}, "lab/office", &podnetworks.Selection{IPs: tt.ips})
 		if err == nil {
 			t.Errorf("%s=%q %q: no error", tt.key, tt.value, tt.ips)
 			continue
@@ -106,7 +107,7 @@ func FuzzOverlay(f *testing.F) {
 	f.Add("hostname", "<&>\u2028", "", false, `{"routes":{"allow":["10.0.0.0/8"]}}`)
 	f.Add("clientID", "{pod}", "x", false, "null")
 	f.Fuzz(func(t *testing.T, key, value, ip string, route bool, base string) {
-		o, err := overlayOf(map[string]string{"office.lab.dhcp-meta.io/" + key: value}, "lab/office", &selection{ips: []string{ip}, defaultRoute: route})
+		o, err := overlayOf(map[string]string{"office.lab.dhcp-meta.io/" + key: value}, "lab/office", &podnetworks.Selection{IPs: []string{ip}, DefaultRoute: route})
 		if err != nil {
 			return
 		}

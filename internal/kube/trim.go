@@ -10,13 +10,9 @@ import (
 	"github.com/dhcp-meta/dhcp-meta/internal/kube/podnetworks"
 )
 
-// Annotations of others that are read.
-const (
-	networksAnnotation = nadv1.NetworkAttachmentAnnot
-	// mirrorAnnotation holds the UID by which the runtime knows a static pod: the
-	// object in the API is a mirror with a UID of its own.
-	mirrorAnnotation = "kubernetes.io/config.mirror"
-)
+// mirrorAnnotation holds the UID by which the runtime knows a static pod: the
+// object in the API is a mirror with a UID of its own.
+const mirrorAnnotation = "kubernetes.io/config.mirror"
 
 // Annotations and labels of ours, and of KubeVirt, by their domains.
 const (
@@ -61,7 +57,7 @@ func trimMeta(m metav1.ObjectMeta) metav1.ObjectMeta {
 
 func usedAnnotation(key string) bool {
 	switch key {
-	case networksAnnotation, podnetworks.OVNKey, mirrorAnnotation:
+	case podnetworks.NetworksKey, podnetworks.OVNKey, mirrorAnnotation:
 		return true
 	}
 	return inDomain(key, domain) || inDomain(key, kubevirtDomain)

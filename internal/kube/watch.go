@@ -108,15 +108,17 @@ func (c *Cluster) podHandler() cache.ResourceEventHandler {
 	}
 }
 
-// podOf takes a pod out of what a handler is given; for a deletion that was missed
-// that is the last that was known.
-func podOf(obj any) *corev1.Pod {
+// given is the object that a handler is given, nil for one of another kind; for a
+// deletion that was missed that is the last that was known.
+func given[T any](obj any) *T {
 	if missed, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = missed.Obj
 	}
-	pod, _ := obj.(*corev1.Pod)
-	return pod
+	object, _ := obj.(*T)
+	return object
 }
+
+func podOf(obj any) *corev1.Pod { return given[corev1.Pod](obj) }
 
 func (c *Cluster) podChanged(old, pod *corev1.Pod) {
 	if old == nil && pod == nil {
@@ -145,7 +147,7 @@ func identityOf(pod *corev1.Pod) engine.Pod {
 // those that the engine itself writes are none.
 func settingsOf(pod *corev1.Pod) map[string]string {
 	return keep(pod.Annotations, func(key string) bool {
-		return key == networksAnnotation || inDomain(key, domain) && key != podnetworks.OwnKey
+		return key == podnetworks.NetworksKey || inDomain(key, domain) && key != podnetworks.OwnKey
 	})
 }
 
@@ -158,11 +160,7 @@ func (c *Cluster) nadHandler() cache.ResourceEventHandler {
 }
 
 func nadOf(obj any) *nadv1.NetworkAttachmentDefinition {
-	if missed, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = missed.Obj
-	}
-	nad, _ := obj.(*nadv1.NetworkAttachmentDefinition)
-	return nad
+	return given[nadv1.NetworkAttachmentDefinition](obj)
 }
 
 func (c *Cluster) nadChanged(old, nad *nadv1.NetworkAttachmentDefinition) {

@@ -75,7 +75,7 @@ func TestBrokenValues(t *testing.T) {
 }
 
 func TestIndexOfTheInterface(t *testing.T) {
-	list := `[{"name":"lan"},{"name":"lan","namespace":"infra","interface":"data"},{"name":"lan"},null,{"name":"lan","interface":"last"}]`
+	list := `[{"name":"lan"},{"name":"lan","namespace":"infra","interface":"data"},{"name":"lan"},{"name":"tape"},{"name":"lan","interface":"last"}]`
 	tests := []struct {
 		networks, nad, ifName string
 		index                 int
@@ -92,6 +92,7 @@ func TestIndexOfTheInterface(t *testing.T) {
 		{"", "default/lan", "net1", 0, false},
 		{"[", "default/lan", "net1", 0, false},
 		{`{"name":"lan"}`, "default/lan", "net1", 0, false},
+		{`[{"name":"lan"},null]`, "default/lan", "net1", 0, false}, // as Multus has it: the whole is none
 	}
 	for _, tt := range tests {
 		if index, ok := Index(tt.networks, "default", tt.nad, tt.ifName); index != tt.index || ok != tt.ok {

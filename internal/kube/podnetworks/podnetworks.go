@@ -1,6 +1,6 @@
-// Package podnetworks reads and edits the pod annotation in which
-// OVN-Kubernetes says what each interface of a pod has: an object with an entry
-// for each network.
+// Package podnetworks reads the annotation in which a pod asks for its networks,
+// and reads and edits the one in which OVN-Kubernetes says what each interface of a
+// pod has: an object with an entry for each network.
 //
 // An edit touches the keys of one entry that a lease is about, and nothing else:
 // other entries, unknown keys, order, white space, the way numbers and characters

@@ -1,14 +1,19 @@
 package ovnkube
 
 import (
+	"encoding/json"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/dhcp-meta/dhcp-meta/tests/rig"
+	"github.com/dhcp-meta/dhcp-meta/tests/rig/kube"
 )
 
 // A pod on a localnet network that is ours by one annotation has the site's address
@@ -43,6 +48,7 @@ func TestK01K03K06K16K37K51K58K60K63K87P19P20P28Pod(t *testing.T) {
 		t.Errorf("network status %+v", status)
 	}
 	s.ping(t, pod, addr)
+	s.awaitEvent(t, pod, "AddressLeased", addr.Addr().String())
 	discovers := s.lan.Capture.Count(mark, rig.Type(dhcpv4.MessageTypeDiscover, nil))
 	if own := s.lan.Capture.Count(mark, rig.Type(dhcpv4.MessageTypeDiscover, hw)); own != 1 || discovers != 1 {
 		t.Errorf("%d DHCPDISCOVER were on the wire, %d of them of %s; want one", discovers, own, mac)
@@ -170,4 +176,55 @@ func TestK49K50K52BothKeys(t *testing.T) {
 	if n := s.calls(pod, "DEL", "net1"); n != 1 {
 		t.Errorf("the wrapped plugin had %d DELs of net1, want one", n)
 	}
+}
+
+// A pod with a network that is ours and one that is not: the ADD is one write of the
+// engine's account, before it returns and after the port is there, which gives our
+// entry its four keys and leaves all others as they were, byte for byte.
+func TestK33K34K35K36Q36OneEntryOfThree(t *testing.T) {
+	s := newSite(t)
+	s.dnsmasq(t)
+	s.marked(t, "office", "")
+	s.kube.NAD(t, s.ns, "plain", s.localnet("plain", nil), nil)
+	pod := s.pod(t, "plain,office")
+	s.awaitMade(t, pod, "plain")
+	mac := s.awaitMade(t, pod, "office")
+	before := rawEntries(t, s.kube.GetPod(t, s.ns, pod.Pod))
+	pod.Add(t)
+	done := time.Now()
+	after := rawEntries(t, s.kube.GetPod(t, s.ns, pod.Pod))
+	ours, addr := s.ns+"/office", address(t, pod, "net2")
+	for key, was := range before {
+		if key != ours && string(after[key]) != string(was) {
+			t.Errorf("entry %s was\n%s\nand is\n%s", key, was, after[key])
+		}
+	}
+	var entry map[string]any
+	if err := json.Unmarshal(after[ours], &entry); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{
+		"ip_addresses": []any{addr.String()}, "mac_address": mac, "gateway_ips": []any{rig.ServerAddr.Addr().String()},
+		"role": "secondary", "ipam_mode": "dhcp",
+	}
+	if len(after) != len(before) || !reflect.DeepEqual(entry, want) {
+		t.Errorf("entry %v, want %v; %d entries", entry, want, len(after))
+	}
+	writes := slices.DeleteFunc(s.kube.PodWrites(t, pod.Object), func(r kube.Request) bool { return !strings.HasPrefix(r.Agent, "dhcp-engine") })
+	if len(writes) != 1 || writes[0].Subresource != "" || writes[0].At.After(done) ||
+		writes[0].User != "system:serviceaccount:"+kube.EngineNamespace+":"+kube.EngineAccount {
+		t.Errorf("writes of the engine: %v; the ADD was done at %v", writes, done)
+	}
+	if have := pod.Addresses(t, "net1"); len(have) > 0 {
+		t.Errorf("the network that is not ours has %v", have)
+	}
+}
+
+func rawEntries(t *testing.T, p *corev1.Pod) map[string]json.RawMessage {
+	t.Helper()
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(p.Annotations[podNetworks]), &all); err != nil {
+		t.Fatal(err)
+	}
+	return all
 }

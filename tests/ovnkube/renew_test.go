@@ -105,6 +105,8 @@ func TestK79K80ChangedLeaseIsFollowed(t *testing.T) {
 	s.awaitEntry(t, pod, "office", "have the new address", func(e netEntry) bool { return e.carries(addr) })
 	s.leased(t, pod, "office")
 	s.ping(t, pod, addr)
+	s.awaitEvent(t, pod, "LeaseLost", old.Addr().String())
+	s.awaitEvent(t, pod, "AddressLeased", addr.Addr().String())
 
 	var states []string
 	for _, e := range s.written(t, pod, "office") {

@@ -161,6 +161,7 @@ func TestP10P26FailedAdd(t *testing.T) {
 	if n := s.lan.Capture.Count(mark, rig.Type(dhcpv4.MessageTypeDiscover, nil)); n == 0 {
 		t.Error("no DHCPDISCOVER was sent")
 	}
+	s.awaitEvent(t, pod, "NoDHCPServer", mac)
 	for range 2 {
 		pod.Del(t)
 	}

@@ -331,3 +331,23 @@ func (s *site) awaitNoPort(t *testing.T, name string) {
 		return !there, fmt.Sprintf("%+v", p)
 	})
 }
+
+// awaitEvent waits for an event on a pod, whose message says word.
+func (s *site) awaitEvent(t *testing.T, pod *kube.Sandbox, reason, word string) {
+	t.Helper()
+	of := metav1.ListOptions{FieldSelector: "involvedObject.name=" + pod.Pod}
+	ovn.Await(t, "event "+reason+" that says "+word, func() (bool, string) {
+		list, err := s.kube.Client.CoreV1().Events(s.ns).List(t.Context(), of)
+		if err != nil {
+			return false, err.Error()
+		}
+		var said []string
+		for _, e := range list.Items {
+			said = append(said, e.Reason+": "+e.Message)
+			if e.Reason == reason && strings.Contains(e.Message, word) && string(e.InvolvedObject.UID) == pod.UID {
+				return true, ""
+			}
+		}
+		return false, strings.Join(said, "\n")
+	})
+}

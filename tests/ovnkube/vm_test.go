@@ -88,6 +88,7 @@ func TestK10K18K32K65K75VirtualMachine(t *testing.T) {
 		t.Errorf("network status %+v, want %v", status, addr)
 	}
 	s.awaitPort(t, vm, "office", both(mac, addr), mac)
+	s.awaitEvent(t, vm, "AddressReported", addr.Addr().String())
 	mark := s.lan.Capture.Len()
 
 	pod := s.pod(t, "office")

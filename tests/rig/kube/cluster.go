@@ -26,6 +26,7 @@ const (
 	apiHost = "172.30.0.1"
 	apiPort = "6443"
 	apiURL  = "https://" + apiHost + ":" + apiPort
+	apiMAC  = "0a:00:ac:1e:00:01"
 )
 
 // startPatience is how long the control plane may take to come up; a machine with
@@ -72,7 +73,9 @@ func Start(t testing.TB) *Cluster {
 		t.Fatal(err)
 	}
 	c := &Cluster{Net: rig.NewNetns(t, "api"), bin: bin, folder: t.TempDir()}
-	c.Net.IP(t, "link", "add", "br0", "type", "bridge")
+	// A bridge without a MAC of its own takes one of its ports', and another one when
+	// ports come and go: connections of all nodes would hang until their ARP follows.
+	c.Net.IP(t, "link", "add", "br0", "address", apiMAC, "type", "bridge")
 	c.Net.IP(t, "link", "set", "br0", "up")
 	c.Net.IP(t, "addr", "add", apiHost+"/16", "dev", "br0")
 	c.pki = newPKI(t, c.folder)

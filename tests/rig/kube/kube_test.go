@@ -154,3 +154,23 @@ func TestAPIGoesAndComes(t *testing.T) {
 		t.Errorf("the pod came back with UID %s, was %s", got.UID, pod.UID)
 	}
 }
+
+// Nodes come and go beside a test's own, and its connections to the API server stay: the
+// server's MAC is not one that comes and goes with them.
+func TestServerKeepsItsMAC(t *testing.T) {
+	t.Parallel()
+	c := kube.Shared(t)
+	address := func() string {
+		_, rest, _ := strings.Cut(c.Net.IP(t, "-o", "link", "show", "dev", "br0"), "link/ether ")
+		return strings.Fields(rest)[0]
+	}
+	before := address()
+	// A bridge without a MAC of its own takes the lowest of its ports.
+	port := "low" + rig.RandomHex(3)
+	c.Net.IP(t, "link", "add", port, "address", "02:00:00:00:00:01", "type", "veth", "peer", "name", port+"p")
+	defer c.Net.IP(t, "link", "del", port)
+	c.Net.IP(t, "link", "set", port, "master", "br0", "up")
+	if now := address(); now != before {
+		t.Errorf("the API server's MAC was %s, and is %s since a port has come", before, now)
+	}
+}

@@ -135,9 +135,18 @@ func TestK67ReservationByMAC(t *testing.T) {
 // takes one, changes nothing of it.
 func TestQ39GuestsWordIsNotReported(t *testing.T) {
 	t.Parallel()
+	for name, start := range map[string]rig.StartFunc{"dnsmasq": rig.StartDnsmasq, "Kea": rig.StartKea} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			guestsWord(t, start)
+		})
+	}
+}
+
+func guestsWord(t *testing.T, start rig.StartFunc) {
 	m := newMachine(t)
-	rig.StartDnsmasq(t, m.server, rig.Pool(0, 0))
-	// With an identifier that is not the guest's, dnsmasq takes it for another client.
+	start(t, m.server, rig.Pool(0, 0))
+	// With an identifier that is not the guest's, servers take it for another client.
 	m.network(t, "lan", object{"clientID": "mac"}, nil)
 	s := m.launcher(t, "vm1", "lan", newMAC(t))
 	s.Add(t)

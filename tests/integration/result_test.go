@@ -68,7 +68,7 @@ func (s *sandbox) expectRoutes(t testing.TB, o rig.Outcome, want []rig.Route) {
 }
 
 // Classless routes (option 121), and when they count alone.
-func TestRoutesOfTheServer(t *testing.T) {
+func TestK56K57RoutesOfTheServer(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name    string

@@ -324,7 +324,7 @@ func TestP13TwoInterfacesOfOneNAD(t *testing.T) {
 
 // What is not the pod's own is never written, however alike it looks, and the error
 // says what is wrong.
-func TestP13ForeignPorts(t *testing.T) {
+func TestP13P15ForeignPorts(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	w := s.writer(t)

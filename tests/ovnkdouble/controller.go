@@ -323,7 +323,7 @@ func (c *controller) syncPod(ctx context.Context, key string) error {
 		c.mu.Lock()
 		added := c.added[done]
 		c.mu.Unlock()
-		if added {
+		if added && !migrates(pod) {
 			continue
 		}
 		entries, err := readEntries(pod)
@@ -354,6 +354,12 @@ func (c *controller) syncPod(ctx context.Context, key string) error {
 		c.mu.Unlock()
 	}
 	return nil
+}
+
+// migrates tells whether the pod is the target of a live migration: its ports are
+// computed again whenever it changes.
+func migrates(pod *corev1.Pod) bool {
+	return pod.Labels["kubevirt.io"] == "virt-launcher" && pod.Annotations["kubevirt.io/migration-target-ready-timestamp"] != ""
 }
 
 // newEntry is what a pod gets on a network.

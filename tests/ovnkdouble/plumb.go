@@ -29,7 +29,11 @@ func (c *cniCall) add(ctx context.Context) ([]byte, error) {
 		return nil, err
 	}
 	host := c.hostName(w)
-	if err := c.plug(ctx, host, e); err != nil {
+	inside := e
+	if _, ok := pod.Annotations["kubevirt.io/allow-pod-bridge-network-live-migration"]; ok {
+		inside.IPs, inside.Gateways = nil, nil
+	}
+	if err := c.plug(ctx, host, inside); err != nil {
 		return nil, err
 	}
 	name := portName(c.namespace, c.pod, "")

@@ -150,7 +150,7 @@ func TestP27DatabaseAwayDuringTheAdd(t *testing.T) {
 // says DEL. The pod's next sandbox has the same MAC (P10), and gets its address.
 func TestP10P26FailedAdd(t *testing.T) {
 	s := newSite(t)
-	s.marked(t, "office", `{"timeout":"3s"}`)
+	s.marked(t, "office", `{"timeout":"8s"}`)
 	pod := s.pod(t, "office")
 	mac := s.awaitMade(t, pod, "office")
 	mark := s.lan.Capture.Len()
@@ -182,4 +182,31 @@ func TestP10P26FailedAdd(t *testing.T) {
 	if got := next.HardwareAddr(t, "net1").String(); got != mac {
 		t.Errorf("net1 has MAC %s, had %s", got, mac)
 	}
+}
+
+// The target of a live migration is looked at again by ovnkube whenever its pod
+// changes: its port, pinned then to the reported address, is its guest's again.
+func TestP09TargetOfAMigration(t *testing.T) {
+	s := newSite(t)
+	s.dnsmasq(t)
+	s.marked(t, "office", "")
+	vm := s.sandbox(t, kube.PodSpec{
+		Networks: "office",
+		Labels:   map[string]string{"kubevirt.io": "virt-launcher", "vm.kubevirt.io/name": "guest"},
+		Annotations: map[string]string{
+			"kubevirt.io/migration-target-ready-timestamp":        "2026-11-30T12:00:00Z",
+			"kubevirt.io/allow-pod-bridge-network-live-migration": "",
+		},
+	})
+	vm.Add(t)
+	e := s.entry(t, vm, "office")
+	if len(e.Addresses) != 1 || len(vm.Addresses(t, "net1")) != 0 {
+		t.Fatalf("entry %+v, interface %v", e, vm.Addresses(t, "net1"))
+	}
+	port := e.MAC + " " + strings.TrimSuffix(e.Addresses[0], "/24")
+	s.awaitPort(t, vm, "office", port, e.MAC)
+	mark, change := s.engine.Lines.Len(), "now"
+	s.kube.Annotate(t, vm.Object, "example.com/change", &change)
+	s.awaitRepair(t, mark, vm, port)
+	s.awaitPort(t, vm, "office", port, e.MAC)
 }

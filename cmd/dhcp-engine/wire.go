@@ -58,14 +58,12 @@ func serve(ctx context.Context, cfg config, log *slog.Logger) error {
 	eng := engine.New(parts)
 	api := server.New(eng, log)
 
-	var metrics net.Listener
-	metricsAt := "off"
-	if cfg.metricsAddress != "" {
-		if metrics, err = net.Listen("tcp", cfg.metricsAddress); err != nil {
-			return fmt.Errorf("serve metrics: %w", err)
-		}
+	metrics, metricsAt, err := listenMetrics(cfg.metricsAddress)
+	if err != nil {
+		return err
+	}
+	if metrics != nil {
 		defer metrics.Close()
-		metricsAt = metrics.Addr().String() // with the port that :0 became
 	}
 	socket, err := server.Listen(cfg.socket, log)
 	if err != nil {
@@ -109,6 +107,18 @@ func newRegistry() *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(info, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return r
+}
+
+// listenMetrics returns where /metrics is served, for people too; nil: nowhere.
+func listenMetrics(address string) (net.Listener, string, error) {
+	if address == "" {
+		return nil, "off", nil
+	}
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, "", fmt.Errorf("serve metrics: %w", err)
+	}
+	return l, l.Addr().String(), nil // with the port that :0 became
 }
 
 // serveMetrics serves /metrics, and the probes of api where kubelet reaches

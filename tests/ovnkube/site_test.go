@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -285,10 +286,20 @@ func (s *site) noDHCP(t *testing.T, mark int) {
 	}
 }
 
-// ping checks that the pod reaches the server from an address.
+// ping waits until the pod reaches the server from an address: the switch's cache
+// follows the flows a moment later.
 func (s *site) ping(t *testing.T, pod *kube.Sandbox, from netip.Prefix) {
 	t.Helper()
-	s.node.Run(t, "nsenter", "--net="+pod.Path, "ping", "-c1", "-W10", "-I", from.Addr().String(), rig.ServerAddr.Addr().String())
+	ovn.Await(t, pod.Pod+" to reach the server from "+from.String(), func() (bool, string) {
+		out, err := s.pinger(pod, from, "-c1", "-W2").CombinedOutput()
+		return err == nil, string(out)
+	})
+}
+
+// pinger is a ping of the server, to be started.
+func (s *site) pinger(pod *kube.Sandbox, from netip.Prefix, flags ...string) *exec.Cmd {
+	args := append([]string{"--net=" + pod.Path, "ping", "-I", from.Addr().String()}, flags...)
+	return s.node.Enter(exec.Command("nsenter", append(args, rig.ServerAddr.Addr().String())...))
 }
 
 // calls counts what the double's CNI server was asked for an interface of a sandbox

@@ -36,8 +36,14 @@ func TestK04K46K75AddressIsReported(t *testing.T) {
 		t.Errorf("sent for the guest: %v, want %v", sent, want)
 	}
 	for _, f := range m.capture.Since(0) {
-		if id := f.Msg.GetOneOption(dhcpv4.OptionClientIdentifier); f.FromClient() && id != nil {
+		if !f.FromClient() {
+			continue
+		}
+		if id := f.Msg.GetOneOption(dhcpv4.OptionClientIdentifier); id != nil {
 			t.Errorf("%v carries the client identifier %x, which a guest may not have", f, id)
+		}
+		if name := f.Msg.HostName(); name != "vm1" {
+			t.Errorf("%v has the host name %q, want the guest's", f, name)
 		}
 	}
 	if status := s.StatusOf(t, lanIface); status.Mac != mac.String() {

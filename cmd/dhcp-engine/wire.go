@@ -38,19 +38,12 @@ func serve(ctx context.Context, cfg config, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	bootID, err := boot.ID()
+	registry := newRegistry()
+	parts, err := newParts(cfg, log, registry)
 	if err != nil {
 		return err
 	}
-	registry := newRegistry()
-	parts := engine.Config{
-		Links: kernel{links}, Store: records,
-		Now: boot.Now, BootID: bootID,
-		Protected: cfg.protected, ExchangesPerNetwork: cfg.exchangesPerNetwork, StartupSpread: cfg.startupSpread,
-		Rand:    newRand,
-		Log:     log,
-		Metrics: engine.NewMetrics(registry),
-	}
+	parts.Links, parts.Store = kernel{links}, records
 	var around outside
 	if err := around.connect(cfg, &parts, registry); err != nil {
 		return err
@@ -88,6 +81,18 @@ func serve(ctx context.Context, cfg config, log *slog.Logger) error {
 	err = g.Wait()
 	log.Info("dhcp-engine ends; leases stay")
 	return err
+}
+
+// newParts are the parts of the engine that nothing has to be opened for.
+func newParts(cfg config, log *slog.Logger, registry *prometheus.Registry) (engine.Config, error) {
+	bootID, err := boot.ID()
+	return engine.Config{
+		Now: boot.Now, BootID: bootID,
+		Protected: cfg.protected, ExchangesPerNetwork: cfg.exchangesPerNetwork, StartupSpread: cfg.startupSpread,
+		Rand:    newRand,
+		Log:     log,
+		Metrics: engine.NewMetrics(registry),
+	}, err
 }
 
 // newRand returns a source that nobody can guess: who knows the next transaction

@@ -20,8 +20,8 @@ type cluster struct {
 	dhcp   json.RawMessage // what NAD and pod make of the caller's object; nil: the same
 	mac    net.HardwareAddr
 	guest  string // what a VM's guest is called
-	err    error // of Facts
-	away   bool  // nothing can be asked
+	err    error  // of Facts
+	away   bool   // nothing can be asked
 	asked  int
 	gone   map[Pod]bool
 	marked map[string]bool

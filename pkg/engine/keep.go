@@ -94,6 +94,7 @@ func (s *session) newIdentity(ctx context.Context) (dhcp4.Event, error) {
 	old := s.rec
 	s.log.Warn("MAC of the interface has changed", "from", old.HardwareAddr.String(), "to", s.link.HardwareAddr.String(), "address", old.Lease.Addr)
 	s.unconfigure(ctx)
+	s.withdraw(ctx)
 	if err := s.identify(); err != nil {
 		return nil, err
 	}

@@ -238,6 +238,42 @@ func TestRestoredLeasesArePublished(t *testing.T) {
 	})
 }
 
+// An interface that is given another MAC loses its address until the server has
+// answered, and what is published of it too.
+func TestAddressOfAnotherMACIsWithdrawn(t *testing.T) {
+	for name, happens := range map[string]func(*world, *space){
+		"OK another MAC": func(_ *world, s *space) { s.link.HardwareAddr = []byte{2, 0, 0, 0, 0, 9} },
+		"OK another MAC while the server is silent": func(w *world, s *space) {
+			s.link.HardwareAddr, w.server.silent = []byte{2, 0, 0, 0, 0, 9}, true
+		},
+		"OK record that cannot be written": func(w *world, _ *space) {
+			w.putErr = func(Record) error { return errors.New("no space left on device") }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulate(t, func(t *testing.T, w *world) {
+				w.audience = &audience{}
+				s := w.space("c1", 1)
+				e, _ := w.start()
+				mustAttach(t, e, "c1")
+				w.audience.since()
+				w.change(func() { happens(w, s) })
+				time.Sleep(31 * time.Minute)
+				synctest.Wait()
+				if told := w.audience.since(); len(told) == 0 || told[0] != "withdraw c1" {
+					t.Errorf("the publisher was told %q", told)
+				}
+				w.change(func() { w.server.silent = false })
+				time.Sleep(20 * time.Minute)
+				synctest.Wait()
+				if seen := w.audience.seen(net1("c1")); !seen.IsValid() || seen != w.carries("c1") {
+					t.Errorf("published is %s, the interface carries %s", seen, w.carries("c1"))
+				}
+			})
+		})
+	}
+}
+
 // A DEL of an older sandbox writes nothing: what is published is the newer one's.
 func TestDelOfASupersededSandboxWritesNothing(t *testing.T) {
 	for _, restart := range []bool{false, true} {

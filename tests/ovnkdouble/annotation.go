@@ -4,6 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -87,6 +91,58 @@ func (c *controller) writeEntry(ctx context.Context, pod *corev1.Pod, nad string
 		}
 		if pod, err = c.client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{}); err != nil {
 			return err
+		}
+	}
+}
+
+// newEntry is what a pod gets on a network.
+func (c *controller) newEntry(w wanted) podNetwork {
+	if w.key != defaultKey {
+		e := podNetwork{MAC: w.mac, Role: "secondary"}
+		if e.MAC == "" {
+			e.MAC = randomMAC().String()
+		}
+		for _, ip := range w.ips { // "ips" of the selection, on a network without IPAM
+			if !strings.Contains(ip, "/") {
+				ip += "/24"
+			}
+			e.IPs = append(e.IPs, ip)
+		}
+		if len(e.IPs) == 1 {
+			e.IP = e.IPs[0] // the older key is written beside the list
+		}
+		return e
+	}
+	c.mu.Lock()
+	ip := c.next
+	c.next = ip.Next()
+	c.mu.Unlock()
+	gateway := c.subnet.Addr().Next().String()
+	a := ip.As4()
+	prefix := netip.PrefixFrom(ip, c.subnet.Bits()).String()
+	return podNetwork{
+		IPs: []string{prefix}, IP: prefix, Gateways: []string{gateway}, Gateway: gateway,
+		MAC:    net.HardwareAddr{0x0a, 0x58, a[0], a[1], a[2], a[3]}.String(),
+		Routes: []podRoute{{Dest: "10.96.0.0/12", NextHop: gateway}},
+		Role:   "primary",
+	}
+}
+
+func randomMAC() net.HardwareAddr {
+	mac := net.HardwareAddr{0x02, 0, 0, 0, 0, 0}
+	for i := 1; i < len(mac); i++ {
+		mac[i] = byte(rand.N(256))
+	}
+	return mac
+}
+
+// took keeps the address of an entry of the default network from being given again.
+func (c *controller) took(e podNetwork) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, text := range e.IPs {
+		if p, err := netip.ParsePrefix(text); err == nil && c.subnet.Contains(p.Addr()) && !p.Addr().Less(c.next) {
+			c.next = p.Addr().Next()
 		}
 	}
 }

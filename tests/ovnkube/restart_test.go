@@ -100,6 +100,32 @@ func TestP09K40EngineIsAwayWhileOVNKubeStarts(t *testing.T) {
 	s.noDHCP(t, mark) // the lease is before T1
 }
 
+// The engine is killed while an ADD waits for a server. Whatever comes of that ADD,
+// the pod has one lease in the end, of which all say the same.
+func TestEngineKilledDuringTheAdd(t *testing.T) {
+	s := newSiteAlone(t)
+	s.marked(t, "office", "")
+	pod := s.pod(t, "office")
+	mark := s.lan.Capture.Len()
+	addedC := make(chan error, 1)
+	go func() {
+		_, err := pod.TryAdd(t.Context())
+		addedC <- err
+	}()
+	s.lan.Capture.AwaitType(t, mark, rig.Patience, dhcpv4.MessageTypeDiscover, nil)
+	s.restartEngine()
+	server := s.dnsmasq(t)
+	if err := <-addedC; err != nil {
+		t.Logf("the ADD failed, and another sandbox follows: %v", err)
+		pod.Del(t)
+		s.awaitEntry(t, pod, "office", "be MAC-only", netEntry.bare)
+		pod = s.again(t, pod.Object)
+		pod.Add(t)
+	}
+	addr := s.leased(t, pod, "office")
+	server.AwaitHeld(t, "one lease", rig.Holds(pod.HardwareAddr(t, "net1"), addr.Addr()))
+}
+
 // A pod ends while the engine is away: what it left in annotation, port and server is
 // taken back when the engine is there again.
 func TestDelWhileTheEngineIsAway(t *testing.T) {

@@ -96,14 +96,7 @@ func TestK10K18K32K65K75VirtualMachine(t *testing.T) {
 	if other := s.leased(t, pod, "office"); other.Addr() == addr.Addr() || other.Masked() != addr.Masked() {
 		t.Errorf("the pod has %v, the VM %v", other, addr)
 	}
-	// Past T1 and T2 of the VM's lease, which is older.
-	for from := mark; from >= 0; {
-		var f rig.Frame
-		f, from = s.lan.Capture.AwaitType(t, from, rig.Patience, dhcpv4.MessageTypeRequest, pod.HardwareAddr(t, "net1"))
-		if f.At.After(s.lan.Capture.Since(mark)[0].At.Add(6 * time.Second)) {
-			break
-		}
-	}
+	s.awaitRenewalAfter(t, mark, 6*time.Second, pod) // past T1 and T2 of the VM's lease, which is older
 	vm.Del(t)
 	pod.Del(t)
 	s.lan.Capture.AwaitType(t, mark, rig.Patience, dhcpv4.MessageTypeRelease, nil) // the pod's
@@ -121,4 +114,15 @@ func TestK10K18K32K65K75VirtualMachine(t *testing.T) {
 	if n := s.calls(vm, "DEL", "net1"); n != 1 {
 		t.Errorf("the wrapped plugin had %d DELs of net1, want one", n)
 	}
+}
+
+// awaitRenewalAfter waits for a renewal of a pod that is so much later than the first
+// frame since mark.
+func (s *site) awaitRenewalAfter(t *testing.T, mark int, later time.Duration, pod *kube.Sandbox) {
+	t.Helper()
+	first, _ := s.lan.Capture.Await(t, "frame", mark, rig.Patience, func(rig.Frame) bool { return true })
+	renewal := rig.Type(dhcpv4.MessageTypeRequest, pod.HardwareAddr(t, "net1"))
+	s.lan.Capture.Await(t, "renewal", mark, rig.Patience, func(f rig.Frame) bool {
+		return renewal(f) && f.At.Sub(first.At) > later
+	})
 }

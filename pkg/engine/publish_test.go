@@ -246,9 +246,6 @@ func TestAddressOfAnotherMACIsWithdrawn(t *testing.T) {
 		"OK another MAC while the server is silent": func(w *world, s *space) {
 			s.link.HardwareAddr, w.server.silent = []byte{2, 0, 0, 0, 0, 9}, true
 		},
-		"OK record that cannot be written": func(w *world, _ *space) {
-			w.putErr = func(Record) error { return errors.New("no space left on device") }
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			simulate(t, func(t *testing.T, w *world) {

@@ -72,7 +72,7 @@ func TestK01K03K06K16K37K51K58K60K63K87P20P28Pod(t *testing.T) {
 		t.Errorf("ports of the sandbox are left in OVS: %s", left)
 	}
 	for _, ifName := range []string{"eth0", "net1"} {
-		if n := s.calls(pod, "DEL", ifName); n != 1 {
+		if n := s.calls(t, pod, "DEL", ifName); n != 1 {
 			t.Errorf("the wrapped plugin had %d DELs of %s, want one", n, ifName)
 		}
 	}
@@ -175,7 +175,7 @@ func TestK49K50K52BothKeys(t *testing.T) {
 	pod.Del(t)
 	server.AwaitHeld(t, "empty", rig.Nothing)
 	s.awaitEntry(t, pod, "office", "MAC-only after DEL", netEntry.bare)
-	if n := s.calls(pod, "DEL", "net1"); n != 1 {
+	if n := s.calls(t, pod, "DEL", "net1"); n != 1 {
 		t.Errorf("the wrapped plugin had %d DELs of net1, want one", n)
 	}
 }

@@ -143,7 +143,7 @@ func TestDelWhileTheEngineIsAway(t *testing.T) {
 	s.engine.Start(s.tb)
 	s.awaitEntry(t, pod, "office", "be MAC-only", netEntry.bare)
 	s.awaitPort(t, pod, "office", mac, mac)
-	if n := s.calls(pod, "DEL", "net1"); n != 1 {
+	if n := s.calls(t, pod, "DEL", "net1"); n != 1 {
 		t.Errorf("the wrapped plugin had %d DELs of net1, want one", n)
 	}
 }
@@ -191,7 +191,7 @@ func TestP10P26FailedAdd(t *testing.T) {
 	for range 2 {
 		pod.Del(t)
 	}
-	if n := s.calls(pod, "DEL", "net1"); n != 1 {
+	if n := s.calls(t, pod, "DEL", "net1"); n != 1 {
 		t.Errorf("the wrapped plugin had %d DELs of net1, want one", n)
 	}
 	s.awaitEntry(t, pod, "office", "be MAC-only", netEntry.bare)

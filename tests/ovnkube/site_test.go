@@ -17,6 +17,7 @@ import (
 
 	"github.com/dhcp-meta/dhcp-meta/tests/rig"
 	"github.com/dhcp-meta/dhcp-meta/tests/rig/kube"
+	"github.com/dhcp-meta/dhcp-meta/tests/rig/node"
 	"github.com/dhcp-meta/dhcp-meta/tests/rig/ovn"
 )
 
@@ -304,11 +305,26 @@ func (s *site) pinger(pod *kube.Sandbox, from netip.Prefix, flags ...string) *ex
 
 // calls counts what the double's CNI server was asked for an interface of a sandbox
 // since its start.
-func (s *site) calls(pod *kube.Sandbox, verb, ifName string) int {
+func (s *site) calls(t *testing.T, pod *kube.Sandbox, verb, ifName string) int {
+	t.Helper()
+	s.syncCalls(t)
 	return s.ovnkube.Lines.Count(0, func(line string) bool {
 		return strings.Contains(line, fmt.Sprintf(`msg="CNI call" command=%s `, verb)) &&
 			strings.Contains(line, "ifname="+ifName+" ") && strings.Contains(line, "container="+pod.ID)
 	})
+}
+
+// syncCalls waits until all calls that were answered are in what the double has said.
+func (s *site) syncCalls(t *testing.T) {
+	t.Helper()
+	mark := rig.RandomHex(16)
+	cmd := exec.Command(node.Plugins + "/" + plugin)
+	cmd.Env = []string{"CNI_COMMAND=STATUS", "CNI_CONTAINERID=" + mark, "CNI_ARGS=IgnoreUnknown=true"}
+	cmd.Stdin = strings.NewReader(`{"cniVersion":"1.1.0","name":"mark","type":"` + plugin + `"}`)
+	if out, err := s.node.Enter(cmd).CombinedOutput(); err != nil {
+		t.Fatalf("STATUS of the double: %v\n%s", err, out)
+	}
+	s.ovnkube.Lines.Await(t, "the mark", 0, rig.Patience, func(line string) bool { return strings.Contains(line, "container="+mark) })
 }
 
 // awaitNoRecord waits until the engine has nothing of a sandbox on disk.

@@ -61,7 +61,7 @@ func TestP26SecondDelLeavesTheDefaultNetworkAlone(t *testing.T) {
 		}
 	}
 	server.AwaitHeld(t, "empty", rig.Nothing)
-	if n := s.calls(pod, "DEL", "net1"); n != 1 {
+	if n := s.calls(t, pod, "DEL", "net1"); n != 1 {
 		t.Errorf("the wrapped plugin had %d DELs, want one", n)
 	}
 	if got := address(t, pod, "eth0"); got != eth0 {
@@ -71,7 +71,7 @@ func TestP26SecondDelLeavesTheDefaultNetworkAlone(t *testing.T) {
 		t.Errorf("ports in OVS: %v, want that of eth0", ports)
 	}
 	pod.Del(t) // Multus knows of no DEL yet, and calls once more
-	if n := s.calls(pod, "DEL", "net1"); n != 1 {
+	if n := s.calls(t, pod, "DEL", "net1"); n != 1 {
 		t.Errorf("the wrapped plugin had %d DELs, want one", n)
 	}
 }
@@ -113,7 +113,7 @@ func TestDelWithoutNamespace(t *testing.T) {
 					t.Fatalf("DEL: %v", err)
 				}
 			}
-			if n := s.calls(pod, "DEL", "net1"); n != 0 {
+			if n := s.calls(t, pod, "DEL", "net1"); n != 0 {
 				t.Errorf("the wrapped plugin had %d DELs, want none", n)
 			}
 			s.awaitEntry(t, pod, "office", "MAC-only after DEL", netEntry.bare)
@@ -199,6 +199,7 @@ func TestShortSandboxID(t *testing.T) {
 	if err == nil || err.Code != 4 || !strings.Contains(err.Msg, "15 characters") {
 		t.Errorf("ADD: %v", err)
 	}
+	s.syncCalls(t)
 	if strings.Contains(strings.Join(s.ovnkube.Lines.Since(0), "\n"), "container=short") {
 		t.Error("the wrapped plugin was called")
 	}
@@ -223,15 +224,15 @@ func TestSupersededSandboxLateDel(t *testing.T) {
 	writes, mark := len(s.written(t, second, "office")), s.lan.Capture.Len()
 	first.Del(t)
 	s.awaitNoRecord(t, first)
+	s.ping(t, second, addr)
+	s.leased(t, second, "office")
+	server.AwaitHeld(t, "the lease", rig.Holds(second.HardwareAddr(t, "net1"), addr.Addr()))
 	if after := s.written(t, second, "office"); len(after) != writes {
 		t.Errorf("the late DEL wrote: %+v", after[writes:])
 	}
 	if n := s.lan.Capture.Count(mark, rig.Type(dhcpv4.MessageTypeRelease, nil)); n != 0 {
 		t.Errorf("the late DEL sent %d DHCPRELEASE", n)
 	}
-	server.AwaitHeld(t, "the lease", rig.Holds(second.HardwareAddr(t, "net1"), addr.Addr()))
-	s.leased(t, second, "office")
-	s.ping(t, second, addr)
 }
 
 // An ADD whose runtime has given up, and started another sandbox, finishes late: what

@@ -111,7 +111,7 @@ func TestK10K18K32K65K75VirtualMachine(t *testing.T) {
 	if all := seen(); len(all) > 0 {
 		t.Errorf("on the VM's interface were %v", all)
 	}
-	if n := s.calls(vm, "DEL", "net1"); n != 1 {
+	if n := s.calls(t, vm, "DEL", "net1"); n != 1 {
 		t.Errorf("the wrapped plugin had %d DELs of net1, want one", n)
 	}
 }

@@ -69,8 +69,10 @@ func TestK49K50K52K60B89Forms(t *testing.T) {
 	formsOn(t, l, forms)
 }
 
-// The same with our program under the wrapped plugin's name, before it.
-func TestK49K50K52K60Interposed(t *testing.T) {
+// The same with our program under the wrapped plugin's name, before it. The wrapped
+// plugin makes the interface in its own process, as OVN-Kubernetes' does in
+// unprivileged mode (P04); tests/ovnkube has the other one, whose server makes it.
+func TestP04K49K50K52K60Interposed(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, kube.Multus{Interposed: true})
 	formsOn(t, l, interposedForms)

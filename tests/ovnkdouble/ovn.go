@@ -68,10 +68,10 @@ func (p port) address() string { return strings.TrimSpace(p.mac + " " + strings.
 
 // ensure makes the port, or sets what it should be.
 func (p port) ensure(ctx context.Context) error {
+	// Both columns by set: the tool's own verbs refuse an address that another port has.
 	args := []string{"--may-exist", "lsp-add", p.logicalSwitch, p.name,
-		"--", "lsp-set-addresses", p.name, p.address(),
-		"--", "lsp-set-port-security", p.name, p.address(),
 		"--", "set", "Logical_Switch_Port", p.name,
+		"addresses=" + quoted(p.address()), "port_security=" + quoted(p.address()),
 		"options:iface-id-ver=" + quoted(p.uid),
 		"external_ids:pod=true", "external_ids:namespace=" + p.namespace}
 	if p.nad != "" {

@@ -76,7 +76,8 @@ func TestK38O08AddressOfTheSelection(t *testing.T) {
 	s := newSite(t)
 	s.dnsmasq(t)
 	s.marked(t, "office", "")
-	for wish, granted := range map[string]bool{"10.77.0.59": true, "10.77.0.199": false} {
+	for _, wish := range []string{"10.77.0.59", "10.77.0.199"} {
+		granted := wish == "10.77.0.59"
 		pod := s.pod(t, `[{"name":"office","ips":["`+wish+`/24"]}]`)
 		made := s.awaitEntry(t, pod, "office", "be made with its address", func(e netEntry) bool { return e.Address == wish+"/24" })
 		s.awaitPort(t, pod, "office", made.MAC+" "+wish, made.MAC+" "+wish)

@@ -23,15 +23,13 @@ func TestDocumentedEvents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var want, got []string
+	var want []string
 	for _, m := range regexp.MustCompile(`(?m)EventReason += "(\w+)"`).FindAllStringSubmatch(string(source), -1) {
 		want = append(want, "| `"+m[1]+"` | "+typeOf(engine.EventReason(m[1])))
 	}
 	_, section, _ := strings.Cut(string(doc), "\n## Events on pods\n")
 	section, _, _ = strings.Cut(section, "\n## ")
-	for _, m := range regexp.MustCompile("(?m)^\\| `\\w+` \\| \\w+").FindAllString(section, -1) {
-		got = append(got, m)
-	}
+	got := regexp.MustCompile("(?m)^\\| `\\w+` \\| \\w+").FindAllString(section, -1)
 	slices.Sort(want)
 	slices.Sort(got)
 	if len(want) == 0 {

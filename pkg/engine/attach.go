@@ -105,6 +105,10 @@ func (e *Engine) attach(ctx context.Context, r api.Request, start time.Time, whe
 	if err != nil {
 		return api.Lease{}, api.WithCode(codeOfLook(ctx), err)
 	}
+	if when == late && link.Kind == kindDummy {
+		return api.Lease{}, api.WithCode(api.CodeEnv, fmt.Errorf("%s is a dummy, which leads nowhere: KubeVirt has plugged the machine already, "+
+			"and its address is found out at its next start", r.IfName))
+	}
 	b.rec.Netns = link.Netns
 	if b.rec.VFIO {
 		link.HardwareAddr = b.mac
@@ -147,6 +151,10 @@ func (e *Engine) attachTo(ctx context.Context, b briefing, link Link, old *sessi
 	}
 	return lease, nil
 }
+
+// kindDummy is the kind of the interface that KubeVirt leaves in the place of the one
+// that it takes to the guest.
+const kindDummy = "dummy"
 
 // strip takes addresses off the interface that the wrapped plugin put there and
 // that are not the pod's. For a VM that is the first thing of all: KubeVirt takes

@@ -69,6 +69,24 @@ func TestLateLease(t *testing.T) {
 	}
 }
 
+// A dummy in the place of the interface is what KubeVirt leaves when it has plugged
+// a machine: nothing is sent into it.
+func TestLateLeaseIsTooLateForAPluggedVM(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world) {
+		s, _ := passedWorld(w)
+		s.link.Kind = "dummy"
+		w.start()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if notes := w.since(); notes != nil {
+			t.Errorf("notes: %q", notes)
+		}
+		if told := w.audience.since(); told != nil {
+			t.Errorf("told: %q", told)
+		}
+	})
+}
+
 func TestLateLeaseEndsWithItsDEL(t *testing.T) {
 	simulate(t, func(t *testing.T, w *world) {
 		passedWorld(w)

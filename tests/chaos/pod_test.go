@@ -131,7 +131,8 @@ func (s *storm) delAll(t *testing.T) {
 // name belongs to.
 func (s *storm) pinned(t *testing.T) (ids []string) {
 	for _, line := range strings.Split(s.Node.IP(t, "netns", "list-id"), "\n") {
-		if line != "" && !strings.Contains(line, "name:") {
+		// ip complains beside the list of files in /run/netns that are no namespaces.
+		if strings.HasPrefix(line, "nsid ") && !strings.Contains(line, "name:") {
 			ids = append(ids, fmt.Sprintf("%q", line))
 		}
 	}

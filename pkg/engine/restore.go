@@ -131,7 +131,7 @@ func (e *Engine) fromOtherBoot(ctx context.Context, rec Record) (_ Record, usabl
 func (s *session) showRestored() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.seen = view{phase: s.rec.Phase, state: dhcp4.Rebooting, setup: s.rec.Setup, kept: s.plan.Keep,
+	s.seen = view{phase: s.rec.Phase, state: dhcp4.Rebooting, setup: s.rec.Setup, kept: s.plan.Keep, placed: s.rec.placed(),
 		held: s.rec.Lease.Addr, heldUntil: s.rec.Lease.ExpireAt(),
 		hardwareAddr: s.rec.HardwareAddr, clientID: s.rec.ClientID}
 	if s.rec.Phase == Leased {
@@ -167,6 +167,7 @@ func (s *session) resume(ctx context.Context) (dhcp4.Event, error) {
 	}
 	s.machine = s.newMachine()
 	s.answered = s.rec.Setup
+	s.lookAgain()
 	switch {
 	case s.rec.Phase == Leased:
 		if t1 := s.rec.Lease.RenewAt(); !t1.IsZero() && !s.cfg.Now().Before(t1) {

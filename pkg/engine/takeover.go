@@ -14,11 +14,16 @@ import (
 func (e *Engine) stands(ctx context.Context, old *session, v view, rec Record, link Link) bool {
 	a := old.att
 	switch {
-	case !v.lease.Addr.IsValid(), v.lease.Expired(e.cfg.Now()), a.Netns.Cookie != link.Netns.Cookie, a.Network != rec.Network, a.Pod != rec.Pod,
+	case a.IPAM != rec.IPAM, !v.lease.Addr.IsValid(), v.lease.Expired(e.cfg.Now()), a.Netns.Cookie != link.Netns.Cookie, a.Network != rec.Network, a.Pod != rec.Pod,
 		old.plan != planFor(rec.Workload, rec.VFIO), a.DeviceID != rec.DeviceID, !sameJSON(old.effective, rec.effective()):
 		return false
 	case !bytes.Equal(v.hardwareAddr, link.HardwareAddr) && !(rec.VFIO && link.HardwareAddr == nil):
 		return false
+	}
+	if rec.IPAM {
+		// What is missing is for the caller to put there; the keeper looks after it.
+		old.poke()
+		return true
 	}
 	return !v.setup.Addr.IsValid() || e.cfg.Links.Verify(ctx, a.Target(), v.setup) == nil
 }
@@ -95,6 +100,9 @@ func (e *Engine) goOn(older []*session) error {
 // the same pod.
 func (s *session) sameClient(o *session) bool {
 	a, b := s.att, o.att
+	if a.IPAM && b.IPAM && a.Pod == b.Pod && a.Pod.UID == "" {
+		return s.sameIdentity(o)
+	}
 	return a.Pod.UID != "" && a.Pod == b.Pod && a.Network == b.Network && a.IfName == b.IfName
 }
 

@@ -180,6 +180,14 @@ func (d *decoder) clientID(path string, raw json.RawMessage, into *string) {
 	if !ok {
 		return
 	}
+	if digits, ok := strings.CutPrefix(s, ClientIDHex); ok {
+		if n, err := hex.DecodeString(digits); err != nil || len(n) == 0 || len(n) > maxOption {
+			d.problem(path, "%q is not 1 to %d bytes in hexadecimal digits after hex:", s, maxOption)
+			return
+		}
+		*into = s
+		return
+	}
 	if s != ClientIDMAC && s != ClientIDNone && s != ClientIDDUID {
 		parts, err := parseTemplate(s)
 		if err != nil {

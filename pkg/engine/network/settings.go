@@ -32,6 +32,9 @@ const (
 	ClientIDNone = "none"
 	// ClientIDDUID is the form of RFC 4361, which outlives sandbox and MAC.
 	ClientIDDUID = "duid"
+	// ClientIDHex begins a policy that is the identifier itself, in hexadecimal
+	// digits. All clients of a network that says so are one to the server.
+	ClientIDHex = "hex:"
 )
 
 // ConflictDetection is how the engine finds out that somebody else uses an

@@ -70,7 +70,7 @@ var rules = map[string]rule{
 	"internal/atomicfile": {direct: []string{}},
 	"internal/boot":       {direct: []string{"golang.org/x/sys/unix"}},
 	"internal/build":      {direct: []string{}},
-	"internal/ipamconf":   {direct: []string{}, never: plugin},
+	"internal/ipamconf":   {ours: []string{"pkg/engine/api"}, direct: []string{cniTypes}, never: plugin},
 	"internal/nic":        {ours: []string{"pkg/engine", "pkg/engine/dhcp4"}, never: map[string]string{clientGo: edge}},
 	"internal/ovnnb": {
 		ours:   []string{"internal/publish", "pkg/engine", "pkg/engine/network"},

@@ -4,14 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
 	"path/filepath"
 	"runtime/debug"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
-	"github.com/containernetworking/cni/pkg/types"
 	current "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/cni/pkg/utils"
 
@@ -69,7 +66,7 @@ func (c *Calls) Allocate(args *skel.CmdArgs, result *current.Result) (err error)
 		}
 		return err
 	}
-	r, err := resultOf(lease, conf.Metric)
+	r, err := ipamconf.Result(lease, conf.Metric)
 	if err != nil {
 		return err
 	}
@@ -115,59 +112,7 @@ func (s *Server) request(args *skel.CmdArgs) (ipamconf.Config, api.Request, erro
 		return conf, api.Request{}, fmt.Errorf("netns: %q is no absolute path", args.Netns)
 	}
 	return conf, api.Request{
-		AttachmentID: id, Netns: s.cfg.HostPrefix + args.Netns, Network: conf.Network, Pod: podOf(conf.Args),
+		AttachmentID: id, Netns: s.cfg.HostPrefix + args.Netns, Network: conf.Network, Pod: conf.Pod(),
 		DHCP: s.cfg.Networks.over(conf), NAD: conf.NAD, Wrapped: conf.Type, IPAM: true,
 	}, nil
 }
-
-// podOf is the pod that the runtime names; the zero value where it names none.
-func podOf(args map[string]string) api.Pod {
-	return api.Pod{Namespace: args["K8S_POD_NAMESPACE"], Name: args["K8S_POD_NAME"], UID: args["K8S_POD_UID"]}
-}
-
-// resultOf is the result of an IPAM plugin for a lease.
-func resultOf(l api.Lease, metric int) (*current.Result, error) {
-	ip, network, err := net.ParseCIDR(l.Address)
-	if err != nil {
-		return nil, fmt.Errorf("address of the lease: %w", err)
-	}
-	out := &current.Result{CNIVersion: current.ImplementedSpecVersion}
-	out.IPs = []*current.IPConfig{{
-		Address: net.IPNet{IP: ip.To4(), Mask: network.Mask}, Gateway: net.ParseIP(l.Gateway).To4(),
-	}}
-	out.Routes = []*types.Route{}
-	for _, r := range l.Routes {
-		route, err := routeOf(r, metric)
-		if err != nil {
-			return nil, err
-		}
-		out.Routes = append(out.Routes, route)
-	}
-	out.DNS = types.DNS{Nameservers: l.DNS.Nameservers, Domain: l.DNS.Domain, Search: l.DNS.Search}
-	return out, nil
-}
-
-func routeOf(r api.Route, metric int) (*types.Route, error) {
-	_, dst, err := net.ParseCIDR(r.Dst)
-	if err != nil {
-		return nil, fmt.Errorf("route of the lease: %w", err)
-	}
-	out := &types.Route{Dst: *dst, Priority: r.Metric}
-	if out.Priority == 0 {
-		out.Priority = metric
-	}
-	if r.Gateway != "" {
-		if out.GW = net.ParseIP(r.Gateway).To4(); out.GW == nil {
-			return nil, fmt.Errorf("route of the lease to %s: %q is no address", r.Dst, r.Gateway)
-		}
-		return out, nil
-	}
-	// A route on the link. Without a gateway that says so, plugins take that of the
-	// address.
-	link := scopeLink
-	out.GW, out.Scope = net.IP(netip.IPv4Unspecified().AsSlice()), &link
-	return out, nil
-}
-
-// scopeLink is RT_SCOPE_LINK.
-const scopeLink = 253

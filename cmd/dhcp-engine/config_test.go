@@ -101,7 +101,7 @@ func TestParseConfig(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(config{}, kubernetesConfig{}, northboundConfig{}, vfioConfig{}), cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
+			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(config{}, kubernetesConfig{}, northboundConfig{}, vfioConfig{}, dropInConfig{}), cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
 				t.Errorf("config (-want +got):\n%s", diff)
 			}
 		})
@@ -183,7 +183,7 @@ func TestParseConfigBad(t *testing.T) {
 			if diff := cmp.Diff(tt.want, err.Error()); diff != "" {
 				t.Errorf("error (-want +got):\n%s", diff)
 			}
-			if diff := cmp.Diff(config{}, got, cmp.AllowUnexported(config{}, kubernetesConfig{}, northboundConfig{}, vfioConfig{}), cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
+			if diff := cmp.Diff(config{}, got, cmp.AllowUnexported(config{}, kubernetesConfig{}, northboundConfig{}, vfioConfig{}, dropInConfig{}), cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
 				t.Errorf("config beside an error (-want +got):\n%s", diff)
 			}
 		})

@@ -33,20 +33,18 @@ const (
 // placed tells whether what the lease says is on the interface by the engine's doing.
 func (r Record) placed() bool { return !r.IPAM || r.Adopted }
 
-// sameIdentity tells whether two sessions of one network are one client to the
-// server. Where nobody tells pods, that is how a new sandbox is known: a plugin that
-// keeps a pod's MAC keeps it over all of them.
-func (s *session) sameIdentity(o *session) bool {
-	v, w := s.look(), o.look()
-	return s.att.Network == o.att.Network && s.att.IfName == o.att.IfName && len(v.hardwareAddr) > 0 &&
-		bytes.Equal(v.hardwareAddr, w.hardwareAddr) && bytes.Equal(v.clientID, w.clientID)
+// sameIdentity tells whether a server takes two records for one client. Where nobody
+// tells pods, that is how a new sandbox is known: a plugin that keeps a pod's MAC
+// keeps it over all of them.
+func (r Record) sameIdentity(o Record) bool {
+	return len(r.HardwareAddr) > 0 && bytes.Equal(r.HardwareAddr, o.HardwareAddr) && bytes.Equal(r.ClientID, o.ClientID)
 }
 
 // inheritSetup hands what prior has on its interface to the record of a new session
 // there. Where a caller is going to put the address there, it goes first.
 func (e *Engine) inheritSetup(ctx context.Context, rec *Record, prior Record) error {
 	switch {
-	case !prior.placed() || !prior.Setup.Addr.IsValid():
+	case !prior.Setup.Addr.IsValid():
 		return nil
 	case !rec.IPAM:
 		rec.Setup = prior.Setup // it may be on the interface still
@@ -100,6 +98,23 @@ func (s *session) adoptPlaced(ctx context.Context, fresh bool) (placed bool, err
 	s.show()
 	s.log.Info("address of the caller is adopted", "address", rec.Setup.Addr)
 	return true, nil
+}
+
+// takeFromCaller looks for an address that is about to go, since its lease is over: a
+// caller that was slow may have put it there since the last look, and it would stay
+// for ever. What came with it is taken over first, so that all of it can be cleared.
+func (s *session) takeFromCaller(ctx context.Context) (taken bool) {
+	if s.adding { // the caller had no answer: what is there is not from it
+		return false
+	}
+	if placed, _ := s.adoptPlaced(ctx, false); !placed {
+		return false
+	}
+	setup := s.rec.Setup
+	if err := s.cfg.Links.Configure(ctx, s.rec.Target(), setup, setup, lifetimeAt(s.rec.Lease, s.cfg.Now())); err != nil {
+		s.trouble("interface is not configured as the lease says", err)
+	}
+	return true
 }
 
 // lookForAddress looks whether the caller has put the address on the interface; of

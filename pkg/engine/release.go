@@ -103,7 +103,7 @@ func (s *session) unconfigure(ctx context.Context) {
 	if !s.rec.Setup.Addr.IsValid() {
 		return
 	}
-	if !s.rec.placed() { // it is somebody else's
+	if !s.rec.placed() && !s.takeFromCaller(ctx) {
 		s.rec.Setup = Setup{}
 		return
 	}

@@ -90,12 +90,11 @@ func (e *Engine) lose(s *session, result string) {
 // had claimed the lease of the older one, and that was not marked yet.
 func settleTakeovers(recs []Record) []Record {
 	for i, newer := range recs {
-		if newer.Phase != Claimed || newer.Pod.UID == "" {
+		if newer.Phase != Claimed {
 			continue
 		}
 		for j, older := range recs {
-			if j != i && older.Pod == newer.Pod && older.Network == newer.Network &&
-				older.IfName == newer.IfName && older.Lease.Addr == newer.Lease.Addr {
+			if j != i && older.sameClient(newer) && older.Lease.Addr == newer.Lease.Addr {
 				recs[j].Phase, recs[j].Lease = Superseded, dhcp4.Lease{}
 			}
 		}

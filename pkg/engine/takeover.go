@@ -99,11 +99,20 @@ func (e *Engine) goOn(older []*session) error {
 // sameClient tells whether two sessions serve the same interface and network of
 // the same pod.
 func (s *session) sameClient(o *session) bool {
-	a, b := s.att, o.att
-	if a.IPAM && b.IPAM && a.Pod == b.Pod && a.Pod.UID == "" {
-		return s.sameIdentity(o)
+	v, w := s.look(), o.look()
+	return Record{Attachment: s.att, HardwareAddr: v.hardwareAddr, ClientID: v.clientID}.sameClient(
+		Record{Attachment: o.att, HardwareAddr: w.hardwareAddr, ClientID: w.clientID})
+}
+
+// sameClient tells the same of two records.
+func (r Record) sameClient(o Record) bool {
+	switch {
+	case r.Pod != o.Pod, r.Network != o.Network, r.IfName != o.IfName:
+		return false
+	case r.Pod.UID != "":
+		return true
 	}
-	return a.Pod.UID != "" && a.Pod == b.Pod && a.Network == b.Network && a.IfName == b.IfName
+	return r.IPAM && o.IPAM && r.sameIdentity(o)
 }
 
 // inherit takes over what an older sandbox of the pod held. Where the server

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/rpc"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -31,22 +32,37 @@ func (e engine) Detach(_ context.Context, id api.AttachmentID) error { return e.
 
 func serve(t *testing.T, cfg Config) string {
 	t.Helper()
+	path, stop := serveUntil(t, cfg)
+	t.Cleanup(func() {
+		if err := <-stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return path
+}
+
+// serveUntil serves until stop is called, whose channel has what Serve returned.
+func serveUntil(t *testing.T, cfg Config) (path string, stop func() <-chan error) {
+	t.Helper()
 	cfg.Log = slog.New(slog.DiscardHandler)
-	path := filepath.Join(t.TempDir(), "d.sock")
+	dir, err := os.MkdirTemp("", "dm") // sockets have short paths
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	path = filepath.Join(dir, "d.sock")
 	l, err := net.Listen("unix", path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
 	done := make(chan error, 1)
 	go func() { done <- New(cfg).Serve(ctx, l) }()
-	t.Cleanup(func() {
+	return path, func() <-chan error {
 		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	return path
+		return done
+	}
 }
 
 func dial(t *testing.T, path string) *rpc.Client {

@@ -331,7 +331,7 @@ func TestK92DelBeforeAdoption(t *testing.T) {
 }
 
 // What the reference leaves on the server: the ADD goes on, and nobody knows it.
-func TestB32DelDuringAnAddForTheDHCPPlugin(t *testing.T) {
+func TestDelDuringAnAddForTheDHCPPlugin(t *testing.T) {
 	simulate(t, func(t *testing.T, w *world) {
 		w.space("c1", 1)
 		e, _ := w.start()
@@ -373,9 +373,9 @@ func TestADDAgainForTheDHCPPlugin(t *testing.T) {
 	})
 }
 
-// The namespace was made anew under the same container id: the address that the old
-// one had is not waited for.
-func TestADDAgainAfterTheLeaseWasLost(t *testing.T) {
+// The network has changed, so that nothing stands of the first ADD: the caller finds the
+// interface empty.
+func TestADDAgainWithOtherSettings(t *testing.T) {
 	simulate(t, func(t *testing.T, w *world) {
 		w.space("c1", 1)
 		e, _ := w.start()
@@ -383,7 +383,7 @@ func TestADDAgainAfterTheLeaseWasLost(t *testing.T) {
 		w.place("c1", "10.77.0.50/24")
 		time.Sleep(time.Minute)
 		r := ipamRequest("c1")
-		r.DHCP = []byte(`{"hostname":"other"}`) // another network definition: nothing stands
+		r.DHCP = []byte(`{"hostname":"other"}`)
 		w.since()
 		if _, err := e.Attach(t.Context(), r); err != nil {
 			t.Fatal(err)

@@ -6,7 +6,8 @@ package dropin
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
+	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +16,8 @@ import (
 	"time"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
 
 	current "github.com/containernetworking/cni/pkg/types/100"
 
@@ -124,88 +127,164 @@ func (l *lab) add(t *testing.T, s *rig.Sandbox, conf object) *current.Result {
 	return r
 }
 
-// lifecycle is ADD, CHECK, DEL of a plugin that asks dhcp for an address.
-func lifecycle(t *testing.T, l *lab, s *rig.Sandbox, conf object) {
-	server := rig.RunDnsmasq(t, l.Server, rig.Pool(0, 0))
-	r := l.add(t, s, conf)
-	awaitLifetime(t, s)
-	awaitRoute(t, s, r)
-	mac := s.HardwareAddr(t, "net1")
+// oneAddress is a pool in which an address is given again, or none is.
+func oneAddress() rig.ServerConfig {
+	c := rig.Pool(0, 0)
+	c.Last = c.First
+	return c
+}
 
+// upToCheck is ADD and CHECK of a plugin that asks dhcp for an address. It returns that.
+func upToCheck(t *testing.T, l *lab, s *rig.Sandbox, conf object) netip.Addr {
+	t.Helper()
+	mark := l.Capture.Len()
+	r := l.add(t, s, conf)
+	addr := addrOf(r.IPs[0].Address.IP)
+	f, _ := l.Capture.AwaitType(t, mark, rig.Patience, dhcpv4.MessageTypeRequest, nil)
+	if mac := s.HardwareAddr(t, "net1"); f.Msg.ClientHWAddr.String() != mac.String() || f.EthSrc.String() != mac.String() {
+		t.Errorf("asked by %v from %v, net1 has %v", f.Msg.ClientHWAddr, f.EthSrc, mac)
+	}
+	awaitAdoption(t, s, addr)
 	check := l.conf(conf)
 	check["prevResult"] = r
-	mark := l.Capture.Len()
+	mark = l.Capture.Len()
 	l.run(t, "CHECK", s, check)
-	if n := l.Capture.Count(mark, rig.Type(dhcpv4.MessageTypeDiscover, nil)); n != 0 {
-		t.Errorf("CHECK sent %d DHCPDISCOVER", n)
+	if n := l.Capture.Count(mark, rig.Frame.FromClient); n != 0 {
+		t.Errorf("CHECK sent %d messages", n)
 	}
+	return addr
+}
 
+// lifecycle is ADD, CHECK, DEL of a plugin that leaves its interface there until dhcp
+// had its DEL; another sandbox, which change may prepare, gets the same address then.
+func lifecycle(t *testing.T, l *lab, conf object, change func()) {
+	server := rig.RunDnsmasq(t, l.Server, oneAddress())
+	s := rig.NewSandbox(t)
+	addr := upToCheck(t, l, s, conf)
+	mac := s.HardwareAddr(t, "net1")
+	server.AwaitHeld(t, "the pod's lease", rig.Holds(mac, addr))
+
+	mark, logged := l.Capture.Len(), server.Lines.Len()
 	l.run(t, "DEL", s, conf)
-	if conf["type"] == "bridge" {
-		// It takes the interface away first, so that nothing is left to send over.
-		l.engine.AwaitNoRecords(t)
-		return
-	}
 	f, _ := l.Capture.AwaitType(t, mark, rig.Patience, dhcpv4.MessageTypeRelease, mac)
-	if !f.Msg.ClientIPAddr.Equal(r.IPs[0].Address.IP) {
-		t.Errorf("released %v, leased %v", f.Msg.ClientIPAddr, r.IPs[0].Address)
+	if f.Src.Addr() != addr || f.Dst.Addr() != rig.ServerAddr.Addr() || addrOf(f.Msg.ClientIPAddr) != addr {
+		t.Errorf("RELEASE %v, want one of %v from there to %v", f, addr, rig.ServerAddr.Addr())
 	}
+	if f.EthDst.String() == "ff:ff:ff:ff:ff:ff" {
+		t.Error("RELEASE is a broadcast")
+	}
+	server.Await(t, logged, rig.Patience, "DHCPRELEASE", mac.String())
 	server.AwaitHeld(t, "no lease", rig.Nothing)
-}
 
-// awaitLifetime waits until the address of net1 ends by itself, as its lease does.
-func awaitLifetime(t *testing.T, s *rig.Sandbox) {
-	t.Helper()
-	deadline := time.After(rig.Patience)
-	for {
-		addrs := s.Addresses(t, "net1")
-		if len(addrs) == 1 && addrs[0].Valid <= 120 {
-			return
-		}
-		select {
-		case <-deadline:
-			t.Fatalf("address is not adopted: %s", fmt.Sprint(addrs))
-		case <-time.After(20 * time.Millisecond): // the kernel tells of no change that nobody subscribed to
-		}
+	change()
+	next := rig.NewSandbox(t)
+	if again := upToCheck(t, l, next, conf); again != addr {
+		t.Errorf("the next sandbox has %v, not %v", again, addr)
 	}
+	if next.HardwareAddr(t, "net1").String() == mac.String() {
+		t.Errorf("the next sandbox is the same client: %v", mac)
+	}
+	l.run(t, "DEL", next, conf)
+	server.AwaitHeld(t, "no lease", rig.Nothing)
+	l.engine.AwaitNoRecords(t)
 }
 
-// awaitRoute waits until the default route is there once, and goes with the address.
-func awaitRoute(t *testing.T, s *rig.Sandbox, r *current.Result) {
+func addrOf(ip net.IP) netip.Addr {
+	a, _ := netip.AddrFromSlice(ip)
+	return a.Unmap()
+}
+
+// awaitAdoption waits until the address ends by itself, as its lease does, and the
+// default route is there once and goes with it.
+func awaitAdoption(t *testing.T, s *rig.Sandbox, addr netip.Addr) {
 	t.Helper()
-	deadline := time.After(rig.Patience)
-	for {
-		routes := s.Routes(t, "net1")
-		defaults := slices.DeleteFunc(slices.Clone(routes), func(r rig.Route) bool { return r.Dst != "default" })
-		if len(defaults) == 1 && defaults[0].Source == r.IPs[0].Address.IP.String() {
+	ns, err := netns.GetFromPath(s.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	addrs, routes, done := make(chan netlink.AddrUpdate, 64), make(chan netlink.RouteUpdate, 64), make(chan struct{})
+	defer close(done)
+	if err := netlink.AddrSubscribeAt(ns, addrs, done); err != nil {
+		t.Fatal(err)
+	}
+	if err := netlink.RouteSubscribeAt(ns, routes, done); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.After(rig.Patience); ; {
+		have, table := s.Addresses(t, "net1"), s.Routes(t, "net1")
+		defaults := slices.DeleteFunc(slices.Clone(table), func(r rig.Route) bool { return r.Dst != "default" })
+		if len(have) == 1 && have[0].Addr.Addr() == addr && have[0].Valid <= 120 &&
+			len(defaults) == 1 && defaults[0].Source == addr.String() {
 			return
 		}
 		select {
+		case <-addrs:
+		case <-routes:
 		case <-deadline:
-			t.Fatalf("default route is not adopted: %+v", routes)
-		case <-time.After(20 * time.Millisecond):
+			t.Fatalf("not adopted: %v, %+v", have, table)
 		}
 	}
 }
 
 func TestO02O05K53K55K64K92Macvlan(t *testing.T) {
 	onBoth(t, func(t *testing.T, l *lab) {
-		lifecycle(t, l, rig.NewSandbox(t), l.conf(object{"type": "macvlan", "master": rig.Uplink, "mode": "bridge"}))
+		lifecycle(t, l, l.macvlan(), func() {})
 	})
 }
 
-func TestO02O05K53K55Bridge(t *testing.T) {
-	onBoth(t, func(t *testing.T, l *lab) {
-		l.Node.IP(t, "link", "add", "br-site", "type", "bridge")
-		l.Node.IP(t, "link", "set", rig.Uplink, "master", "br-site")
-		l.Node.IP(t, "link", "set", "br-site", "up")
-		lifecycle(t, l, rig.NewSandbox(t), l.conf(object{"type": "bridge", "bridge": "br-site"}))
-	})
-}
-
+// The one device has one MAC: another one makes it another client.
 func TestO02O05K53K55K64K92HostDevice(t *testing.T) {
 	onBoth(t, func(t *testing.T, l *lab) {
-		lifecycle(t, l, rig.NewSandbox(t), l.conf(object{"type": "host-device", "device": rig.Uplink}))
+		lifecycle(t, l, l.conf(object{"type": "host-device", "device": rig.Uplink}), func() {
+			l.Node.IP(t, "link", "set", rig.Uplink, "address", "02:00:00:00:00:77")
+		})
+	})
+}
+
+func (l *lab) macvlan() object {
+	return l.conf(object{"type": "macvlan", "master": rig.Uplink, "mode": "bridge"})
+}
+
+// bridge is a network of the bridge plugin, whose bridge is on the site's LAN.
+func (l *lab) bridge(t *testing.T) object {
+	t.Helper()
+	l.Node.IP(t, "link", "add", "br-site", "type", "bridge")
+	l.Node.IP(t, "link", "set", rig.Uplink, "master", "br-site")
+	l.Node.IP(t, "link", "set", "br-site", "up")
+	return l.conf(object{"type": "bridge", "bridge": "br-site"})
+}
+
+// bridge takes its interface away before dhcp has its DEL. With no other pod on the
+// network nobody can tell the server: the lease stays there until its end.
+func TestO02O05K53K55Bridge(t *testing.T) {
+	onBoth(t, func(t *testing.T, l *lab) {
+		server := rig.RunDnsmasq(t, l.Server, rig.Pool(0, 0))
+		conf, s := l.bridge(t), rig.NewSandbox(t)
+		addr := upToCheck(t, l, s, conf)
+		mac := s.HardwareAddr(t, "net1")
+		l.run(t, "DEL", s, conf)
+		l.engine.AwaitNoRecords(t)
+		if held := server.Held(t); !rig.Holds(mac, addr)(held) {
+			t.Errorf("the server holds %v", held)
+		}
+	})
+}
+
+// Over the interface of another pod it can be told, from the address that was leased.
+func TestB32ReleaseAfterBridgeGoesOverAnotherPod(t *testing.T) {
+	onBoth(t, func(t *testing.T, l *lab) {
+		server := rig.RunDnsmasq(t, l.Server, rig.Pool(0, 0))
+		conf, s, other := l.bridge(t), rig.NewSandbox(t), rig.NewSandbox(t)
+		addr, stays := upToCheck(t, l, s, conf), upToCheck(t, l, other, conf)
+		mac := s.HardwareAddr(t, "net1")
+		mark := l.Capture.Len()
+		l.run(t, "DEL", s, conf)
+		f, _ := l.Capture.AwaitType(t, mark, rig.Patience, dhcpv4.MessageTypeRelease, mac)
+		if f.Src.Addr() != addr || addrOf(f.Msg.ClientIPAddr) != addr {
+			t.Errorf("RELEASE %v, want one of %v from there", f, addr)
+		}
+		server.AwaitHeld(t, "the other pod's lease", rig.Holds(other.HardwareAddr(t, "net1"), stays))
 	})
 }
 
@@ -213,10 +292,9 @@ func TestO02O05K53K55K64K92HostDevice(t *testing.T) {
 func TestK93LeaseSurvivesTheEngine(t *testing.T) {
 	onBoth(t, func(t *testing.T, l *lab) {
 		server := rig.RunDnsmasq(t, l.Server, rig.Pool(0, 0))
-		s := rig.NewSandbox(t)
-		conf := l.conf(object{"type": "macvlan", "master": rig.Uplink, "mode": "bridge"})
+		s, conf := rig.NewSandbox(t), l.macvlan()
 		r := l.add(t, s, conf)
-		awaitLifetime(t, s)
+		awaitAdoption(t, s, addrOf(r.IPs[0].Address.IP))
 		mark := l.Capture.Len()
 		l.engine.Restart(t, l.engine.Kill) // the stale socket is taken over
 		check := l.conf(conf)
@@ -230,16 +308,71 @@ func TestK93LeaseSurvivesTheEngine(t *testing.T) {
 	})
 }
 
-// TestK77UnknownDel: a DEL of what was never served is quick, also without a namespace.
+// alone is the configuration with which the plugin dhcp itself is run. Notes of our
+// plugin go where the engine looks for them.
+func (l *lab) alone() object {
+	return object{"cniVersion": "1.0.0", "name": "office-lan", "type": "dhcp", "ipam": object{
+		"type": "dhcp", "daemonSocketPath": l.socket, "dhcp": object{"stateDir": l.engine.StateDir}}}
+}
+
+// TestK77UnknownDel: a DEL of what was never served succeeds, also without a
+// namespace, and nothing is sent.
 func TestK77UnknownDel(t *testing.T) {
+	onBoth(t, func(t *testing.T, l *lab) {
+		gone := *rig.NewSandbox(t).Netns
+		gone.Path = ""
+		for name, s := range map[string]*rig.Sandbox{
+			"with a namespace":    rig.NewSandbox(t),
+			"without a namespace": {Netns: &gone, ID: rig.RandomHex(32)},
+		} {
+			if out, err := l.try(t, "DEL", s, l.alone()); err != nil {
+				t.Errorf("DEL %s: %v: %s", name, err, out)
+			}
+		}
+		if n := l.Capture.Count(0, rig.Frame.FromClient); n != 0 {
+			t.Errorf("%d messages were sent", n)
+		}
+	})
+}
+
+// TestRequestThatEndsTheReference: what ends the reference's daemon, an ADD without
+// ipam, is an error here, and the next call is served.
+func TestRequestThatEndsTheReference(t *testing.T) {
+	onBoth(t, func(t *testing.T, l *lab) {
+		s := rig.NewSandbox(t)
+		conf := l.alone()
+		delete(conf, "ipam")
+		if out, err := l.try(t, "ADD", s, conf); err == nil {
+			t.Errorf("an ADD without ipam succeeded: %s", out)
+		}
+		l.run(t, "DEL", s, l.alone())
+	})
+}
+
+// TestK77DelWithoutEngine: with the engine away a DEL of ours succeeds, and what was
+// leased is given back when it returns. The reference's plugin has an error of its own
+// there, which nothing behind its socket can change.
+func TestK77DelWithoutEngine(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, filepath.Join(rig.Plugins(), "dhcp"))
-	s := rig.NewSandbox(t)
-	conf := object{"cniVersion": "1.0.0", "name": "office-lan", "type": "dhcp", "ipam": object{"type": "dhcp", "daemonSocketPath": l.socket}}
-	l.run(t, "DEL", s, conf)
-	// What ends the reference's daemon is an error here, and the next call is served.
-	if out, err := l.try(t, "ADD", s, object{"cniVersion": "1.0.0", "name": "office-lan", "type": "dhcp"}); err == nil {
-		t.Errorf("an ADD without ipam succeeded: %s", out)
+	l := newLab(t, rig.Program("dhcp-meta"))
+	server := rig.RunDnsmasq(t, l.Server, rig.Pool(0, 0))
+	s, conf := rig.NewSandbox(t), l.macvlan()
+	conf["ipam"].(object)["dhcp"] = object{"stateDir": l.engine.StateDir}
+	r := l.add(t, s, conf)
+	awaitAdoption(t, s, addrOf(r.IPs[0].Address.IP))
+	l.engine.Kill(t)
+	l.run(t, "DEL", rig.NewSandbox(t), l.alone()) // unknown
+	mark := l.Capture.Len()
+	l.run(t, "DEL", s, l.alone()) // of the IPAM plugin only: the interface is there
+	if held := server.Held(t); len(held) != 1 {
+		t.Errorf("the server holds %v while no engine is there", held)
 	}
-	l.run(t, "DEL", s, conf)
+	l.engine.Start(t)
+	f, _ := l.Capture.AwaitType(t, mark, rig.Patience, dhcpv4.MessageTypeRelease, nil)
+	if f.Src.Addr() != addrOf(r.IPs[0].Address.IP) {
+		t.Errorf("RELEASE %v, want one from %v", f, r.IPs[0].Address.IP)
+	}
+	server.AwaitHeld(t, "no lease", rig.Nothing)
+	l.engine.AwaitNoRecords(t)
+	s.AwaitAddress(t, "net1", netip.Addr{})
 }

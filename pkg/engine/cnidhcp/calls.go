@@ -61,8 +61,11 @@ func (c *Calls) Allocate(args *skel.CmdArgs, result *current.Result) (err error)
 	lease, err := c.s.cfg.Engine.Attach(ctx, req)
 	if err != nil {
 		c.s.cfg.Log.Warn("no address for the dhcp plugin", "attachment", req.AttachmentID.String(), "network", conf.Network, "error", err)
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		switch {
+		case errors.Is(ctx.Err(), context.DeadlineExceeded):
 			return errNoMoreTries
+		case errors.Is(context.Cause(c.ctx), errEnding):
+			return errEnding
 		}
 		return err
 	}

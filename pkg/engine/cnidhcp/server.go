@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/rpc"
+	"os"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -19,7 +20,8 @@ import (
 const (
 	// maxCall bounds what is read from a connection, which carries one call.
 	maxCall = 1 << 20
-	// headerLimit is the time in which a connection must say what it wants.
+	// headerLimit is the time in which a connection must say what it wants. It does
+	// not bound the calls.
 	headerLimit = 10 * time.Second
 	// shutdownLimit is what Serve grants to running calls at its end.
 	shutdownLimit = 20 * time.Second
@@ -46,29 +48,36 @@ type Config struct {
 
 // Server serves the plugin's calls. It is safe for concurrent use.
 type Server struct {
-	cfg   Config
-	mu    sync.Mutex
-	conns map[net.Conn]bool
-	calls sync.WaitGroup
+	cfg Config
+
+	mu sync.Mutex
+	// callers are those of net/rpc that are served, conns their connections.
+	callers int
+	conns   map[net.Conn]bool
+	// ended is closed when the last of callers has left; nil: they may come still.
+	ended chan struct{}
 }
 
 // New returns a server that serves nobody before Serve.
 func New(cfg Config) *Server { return &Server{cfg: cfg, conns: make(map[net.Conn]bool)} }
 
-// Serve answers calls from l until ctx ends; running ones are then given a moment to
-// end by themselves. It closes l.
+// Serve answers calls from l until ctx ends, and closes l. Then it takes no new ones,
+// cancels each Allocate that runs, waits for all to answer, no longer than some 20 s,
+// and returns nil. Any other end is an error.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	calls, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer end(nil)
 	srv := &http.Server{
-		Handler:           s,
-		ReadHeaderTimeout: headerLimit,
-		MaxHeaderBytes:    16 << 10,
-		// What runs when ctx ends goes on, like the engine, to its end.
-		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
-		ErrorLog:    slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelWarn),
+		Handler:        s,
+		ReadTimeout:    headerLimit,
+		MaxHeaderBytes: 16 << 10,
+		BaseContext:    func(net.Listener) context.Context { return calls },
+		ErrorLog:       slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelWarn),
 	}
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(ended)
+		end(errEnding)
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownLimit)
 		defer cancel()
 		if err := srv.Shutdown(ctx); err != nil {
@@ -87,13 +96,17 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 
 // drain waits for the calls that run, and breaks off those that do not end.
 func (s *Server) drain(ctx context.Context) {
-	done := make(chan struct{})
-	go func() {
-		s.calls.Wait()
-		close(done)
-	}()
+	s.mu.Lock()
+	s.ended = make(chan struct{})
+	if s.callers == 0 {
+		close(s.ended)
+	}
+	for c := range s.conns {
+		s.noMore(c)
+	}
+	s.mu.Unlock()
 	select {
-	case <-done:
+	case <-s.ended:
 	case <-ctx.Done():
 		s.mu.Lock()
 		s.cfg.Log.Warn("calls of the dhcp plugin broken off at shutdown", "calls", len(s.conns), "waited", shutdownLimit)
@@ -101,7 +114,27 @@ func (s *Server) drain(ctx context.Context) {
 			c.Close()
 		}
 		s.mu.Unlock()
-		<-done
+		<-s.ended
+	}
+}
+
+// enter counts a caller, unless it comes too late.
+func (s *Server) enter() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended != nil {
+		return false
+	}
+	s.callers++
+	return true
+}
+
+func (s *Server) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.callers--
+	if s.callers == 0 && s.ended != nil {
+		close(s.ended)
 	}
 }
 
@@ -119,19 +152,22 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
+	if !s.enter() { // before the connection is out of the sight of http.Server
+		http.Error(w, "dhcp-engine ends", http.StatusServiceUnavailable)
+		return
+	}
+	defer s.leave()
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		s.cfg.Log.Warn("connection of the dhcp plugin is not served", "error", err)
 		return
 	}
-	s.calls.Add(1)
-	defer s.calls.Done()
-	s.keep(conn, true)
-	defer s.keep(conn, false)
 	defer conn.Close()
 	if err := conn.SetDeadline(time.Time{}); err != nil {
 		return
 	}
+	s.keep(conn, true)
+	defer s.keep(conn, false)
 	if _, err := io.WriteString(conn, connected); err != nil {
 		return // nobody is there any more
 	}
@@ -141,12 +177,25 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *Server) keep(conn net.Conn, open bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if open {
-		s.conns[conn] = true
-	} else {
+	if !open {
 		delete(s.conns, conn)
+		return
+	}
+	s.conns[conn] = true
+	if s.ended != nil {
+		s.noMore(conn)
 	}
 }
+
+// noMore has net/rpc read no further call from a connection: it answers the one that
+// runs, and ends.
+func (s *Server) noMore(conn net.Conn) {
+	_ = conn.SetReadDeadline(time.Unix(1, 0)) // an error means that it has ended
+}
+
+// errEnding ends an Allocate at the end of the engine: the caller's next try finds the
+// next engine.
+var errEnding = errors.New("canceled: dhcp-engine ends")
 
 // errCallerGone ends an Allocate whose caller has closed its connection.
 var errCallerGone = errors.New("canceled: the dhcp plugin that asked has gone")
@@ -165,7 +214,7 @@ func (s *Server) serveConn(ctx context.Context, conn net.Conn) {
 	if err := server.RegisterName("DHCP", &Calls{s: s, ctx: ctx}); err != nil {
 		panic("cnidhcp: register: " + err.Error()) // it has the two methods, or no test passes
 	}
-	server.ServeConn(&watched{Conn: conn, left: maxCall, gone: func() { cancel(errCallerGone) }})
+	server.ServeConn(&watched{Conn: conn, left: maxCall, gone: cancel})
 }
 
 // watched is a connection that tells when there is nothing more to read from it. It
@@ -173,18 +222,21 @@ func (s *Server) serveConn(ctx context.Context, conn net.Conn) {
 type watched struct {
 	net.Conn
 	left int
-	gone func()
+	gone func(error)
 }
 
 func (w *watched) Read(p []byte) (int, error) {
 	if w.left <= 0 {
-		w.gone()
+		w.gone(errCallerGone)
 		return 0, fmt.Errorf("more than %d bytes in one connection", maxCall)
 	}
 	n, err := w.Conn.Read(p[:min(len(p), w.left)])
 	w.left -= n
-	if err != nil {
-		w.gone()
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded): // see noMore
+		w.gone(errEnding)
+	case err != nil:
+		w.gone(errCallerGone)
 	}
 	return n, err
 }

@@ -18,8 +18,13 @@ import (
 // engineName is the program that does the work of the reference's daemon.
 const engineName = "dhcp-engine"
 
-// daemonTimeout is how long the reference's daemon tries to get a lease.
-const daemonTimeout = 208 * time.Second
+// daemonTimeout is how long the reference's daemon tries to get a lease; the others
+// are the limits of dhcp-engine's --dhcp-timeout.
+const (
+	daemonTimeout    = 208 * time.Second
+	minDaemonTimeout = time.Second
+	maxDaemonTimeout = time.Hour
+)
 
 // runsDaemon tells whether the program was started as the reference's daemon is.
 func runsDaemon(p aside.Program, args []string) bool {
@@ -81,6 +86,18 @@ func engineArguments(args []string, getenv func(string) string) ([]string, error
 	if *socket == "" {
 		*socket = ipamconf.DefaultSocket
 	}
+	var err error
+	switch { // the reference takes paths from where it was started
+	case *prefix == "":
+		*socket, err = filepath.Abs(*socket)
+	default:
+		*prefix, err = filepath.Abs(*prefix)
+	}
+	if err != nil {
+		return nil, err
+	}
+	// The engine has limits where the reference has none, and must start all the same.
+	*limit = min(max(*limit, minDaemonTimeout), maxDaemonTimeout)
 	out := []string{"run", "--dhcp-socket=" + *socket, "--dhcp-timeout=" + limit.String()}
 	if *prefix != "" {
 		out = append(out, "--host-prefix="+*prefix)

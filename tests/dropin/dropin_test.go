@@ -308,71 +308,34 @@ func TestK93LeaseSurvivesTheEngine(t *testing.T) {
 	})
 }
 
-// alone is the configuration with which the plugin dhcp itself is run. Notes of our
-// plugin go where the engine looks for them.
-func (l *lab) alone() object {
-	return object{"cniVersion": "1.0.0", "name": "office-lan", "type": "dhcp", "ipam": object{
-		"type": "dhcp", "daemonSocketPath": l.socket, "dhcp": object{"stateDir": l.engine.StateDir}}}
-}
-
-// TestK77UnknownDel: a DEL of what was never served succeeds, also without a
-// namespace, and nothing is sent.
-func TestK77UnknownDel(t *testing.T) {
+// TestK94K95ReservationOverRestarts: a pod that keeps its MAC keeps its reserved
+// address, when engine and sandbox ended without a word, and is registered again.
+func TestK94K95ReservationOverRestarts(t *testing.T) {
 	onBoth(t, func(t *testing.T, l *lab) {
-		gone := *rig.NewSandbox(t).Netns
-		gone.Path = ""
-		for name, s := range map[string]*rig.Sandbox{
-			"with a namespace":    rig.NewSandbox(t),
-			"without a namespace": {Netns: &gone, ID: rig.RandomHex(32)},
-		} {
-			if out, err := l.try(t, "DEL", s, l.alone()); err != nil {
-				t.Errorf("DEL %s: %v: %s", name, err, out)
-			}
-		}
-		if n := l.Capture.Count(0, rig.Frame.FromClient); n != 0 {
-			t.Errorf("%d messages were sent", n)
-		}
-	})
-}
+		const mac, reserved = "02:00:00:00:00:95", "10.77.0.55"
+		pool := rig.Pool(0, 0)
+		pool.Dnsmasq = []string{"--dhcp-host=" + mac + "," + reserved}
+		server := rig.RunDnsmasq(t, l.Server, pool)
+		conf := l.macvlan()
+		conf["mac"] = mac
+		old := rig.NewSandbox(t)
+		upToCheck(t, l, old, conf)
+		l.engine.Kill(t)
+		old.Delete(t)
+		l.engine.Start(t)
 
-// TestRequestThatEndsTheReference: what ends the reference's daemon, an ADD without
-// ipam, is an error here, and the next call is served.
-func TestRequestThatEndsTheReference(t *testing.T) {
-	onBoth(t, func(t *testing.T, l *lab) {
 		s := rig.NewSandbox(t)
-		conf := l.alone()
-		delete(conf, "ipam")
-		if out, err := l.try(t, "ADD", s, conf); err == nil {
-			t.Errorf("an ADD without ipam succeeded: %s", out)
+		mark := server.Lines.Len()
+		if got := upToCheck(t, l, s, conf); got.String() != reserved {
+			t.Errorf("the new sandbox has %v, reserved is %s", got, reserved)
 		}
-		l.run(t, "DEL", s, l.alone())
+		server.Await(t, mark, rig.Patience, "DHCPACK", mac)
+		server.AwaitHeld(t, "the reserved lease", rig.Holds(s.HardwareAddr(t, "net1"), netip.MustParseAddr(reserved)))
+		l.run(t, "DEL", old, conf) // late, and without its namespace
+		if held := server.Held(t); len(held) != 1 {
+			t.Errorf("after the late DEL of the old sandbox the server holds %v", held)
+		}
+		l.run(t, "DEL", s, conf)
+		server.AwaitHeld(t, "no lease", rig.Nothing)
 	})
-}
-
-// TestK77DelWithoutEngine: with the engine away a DEL of ours succeeds, and what was
-// leased is given back when it returns. The reference's plugin has an error of its own
-// there, which nothing behind its socket can change.
-func TestK77DelWithoutEngine(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, rig.Program("dhcp-meta"))
-	server := rig.RunDnsmasq(t, l.Server, rig.Pool(0, 0))
-	s, conf := rig.NewSandbox(t), l.macvlan()
-	conf["ipam"].(object)["dhcp"] = object{"stateDir": l.engine.StateDir}
-	r := l.add(t, s, conf)
-	awaitAdoption(t, s, addrOf(r.IPs[0].Address.IP))
-	l.engine.Kill(t)
-	l.run(t, "DEL", rig.NewSandbox(t), l.alone()) // unknown
-	mark := l.Capture.Len()
-	l.run(t, "DEL", s, l.alone()) // of the IPAM plugin only: the interface is there
-	if held := server.Held(t); len(held) != 1 {
-		t.Errorf("the server holds %v while no engine is there", held)
-	}
-	l.engine.Start(t)
-	f, _ := l.Capture.AwaitType(t, mark, rig.Patience, dhcpv4.MessageTypeRelease, nil)
-	if f.Src.Addr() != addrOf(r.IPs[0].Address.IP) {
-		t.Errorf("RELEASE %v, want one from %v", f, r.IPs[0].Address.IP)
-	}
-	server.AwaitHeld(t, "no lease", rig.Nothing)
-	l.engine.AwaitNoRecords(t)
-	s.AwaitAddress(t, "net1", netip.Addr{})
 }

@@ -73,6 +73,9 @@ type provided struct {
 
 type requested struct {
 	Option string `json:"option"`
+	// Required is ours: the reference documents that an option which the server does
+	// not give is an error, and goes on without it.
+	Required bool `json:"required"`
 }
 
 // Parse reads a configuration; args are CNI_ARGS.
@@ -267,7 +270,7 @@ func isNamePart(r rune) bool {
 // request takes the options that are to be asked for. What the client needs is asked
 // for always, so that skipDefault has nothing to say.
 func (b *builder) request(list []requested) error {
-	var codes []int
+	var codes, required []int
 	for i, r := range list {
 		if r.Option == "" {
 			continue
@@ -283,9 +286,15 @@ func (b *builder) request(list []requested) error {
 		if !slices.Contains(codes, int(code)) {
 			codes = append(codes, int(code))
 		}
+		if r.Required && !slices.Contains(required, int(code)) {
+			required = append(required, int(code))
+		}
 	}
 	if codes != nil {
 		b.set("request", codes)
+	}
+	if required != nil {
+		b.set("require", required)
 	}
 	return nil
 }

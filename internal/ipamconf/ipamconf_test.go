@@ -48,6 +48,8 @@ func TestParse(t *testing.T) {
 		{"OK no host name", `{"provide": [{"option": "host-name", "value": "{pod}"}]}`, "", plain, "host-name"},
 		{"OK options of the client's own", `{"provide": [{"option": "53", "value": "x"}]}`, "", plain, "option 53"},
 		{"OK request", `{"request": [{"option": "3"}, {"option": "routers"}, {"skipDefault": true}, {"option": "42"}]}`, "", with(`{"request":[3,42]}`), ""},
+		{"OK request that is required", `{"request": [{"option": "routers", "required": true}, {"option": "42"}, {"option": "3", "required": true}]}`, "",
+			with(`{"request":[3,42],"require":[3]}`), ""},
 		{"OK request of no option", `{"request": [{"option": "0"}]}`, "", plain, "no option"},
 		{"OK our own keys win", `{"priority": 7, "dhcp": {"routeMetric": 9, "defaultRoute": "never", "clientID": "none"}}`, "",
 			with(`{"routeMetric":9,"defaultRoute":"never","clientID":"none"}`), ""},

@@ -179,6 +179,7 @@ func (s *session) newMachine() *dhcp4.Machine {
 		Hostname:     s.settings.HostnameFor(s.identity()),
 		VendorClass:  s.settings.VendorClass,
 		Request:      s.settings.Request,
+		Require:      s.settings.Require,
 		Options:      options,
 		Broadcast:    s.settings.Broadcast || sharesMAC(s.link),
 		Servers:      s.settings.Servers,

@@ -65,6 +65,7 @@ func (d *decoder) keys(s *Settings) map[string]field {
 		"hostname":     func(path string, v json.RawMessage) { d.hostname(path, v, &s.Hostname) },
 		"vendorClass":  func(path string, v json.RawMessage) { d.vendorClass(path, v, &s.VendorClass) },
 		"request":      func(path string, v json.RawMessage) { d.request(path, v, &s.Request) },
+		"require":      func(path string, v json.RawMessage) { d.request(path, v, &s.Require) },
 		"options":      func(path string, v json.RawMessage) { d.options(path, v, &s.Options) },
 		"defaultRoute": func(path string, v json.RawMessage) { d.choice(path, v, "never", "always", &s.DefaultRoute) },
 		"routeMetric":  func(path string, v json.RawMessage) { d.metric(path, v, &s.RouteMetric) },

@@ -121,6 +121,8 @@ type Settings struct {
 	VendorClass string
 	// Request are options to ask for besides those that are always asked for.
 	Request []uint8
+	// Require are options to ask for without which there is no lease.
+	Require []uint8
 	// Options are sent as they are.
 	Options []Option
 	// DefaultRoute installs a default route of the lease (defaultRoute: always).

@@ -65,8 +65,9 @@ func TestO02K54ReferenceSuite(t *testing.T) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(suite, "dhcp.test"), "-test.v", "-ginkgo.no-color")
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "XDG_RUNTIME_DIR=",
-		"DHCP_ENGINE_STATE_DIR="+filepath.Join(dir, "state"), "DHCP_ENGINE_SOCKET="+filepath.Join(dir, "run", "engine.sock"))
+	// Nothing else of this machine's: no node name, no networks, no sockets of systemd.
+	cmd.Env = []string{"PATH=" + bin + ":" + os.Getenv("PATH"), "HOME=" + dir, "TMPDIR=" + dir,
+		"DHCP_ENGINE_STATE_DIR=" + filepath.Join(dir, "state"), "DHCP_ENGINE_SOCKET=" + filepath.Join(dir, "run", "engine.sock")}
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Run(); err != nil {

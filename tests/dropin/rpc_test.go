@@ -122,3 +122,23 @@ func TestCallerThatGoesAway(t *testing.T) {
 		}
 	})
 }
+
+// TestCheckWithoutALink: the reference's plugin asks at CHECK as at ADD, and hangs
+// when the interface has gone. Here that is an error, and DEL ends the lease.
+func TestCheckWithoutALink(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, rig.Program("dhcp-meta"))
+	rig.RunDnsmasq(t, l.Server, rig.Pool(0, 0))
+	s := rig.NewSandbox(t)
+	c := l.newCaller(t, s, object{"type": "dhcp"})
+	if err := await(t, c.allocate()); err != nil {
+		t.Fatal(err)
+	}
+	s.IP(t, "link", "delete", "net1")
+	if err := await(t, c.allocate()); err == nil {
+		t.Error("CHECK of the reference's plugin succeeded without an interface")
+	}
+	conf := l.conf(object{"type": "dhcp"})
+	l.run(t, "DEL", s, conf)
+	l.engine.AwaitNoRecords(t)
+}

@@ -109,6 +109,20 @@ func TestAdoptLeavesOneOfTwoTwins(t *testing.T) {
 	}
 }
 
+// The kernel replaces the first route of a slot, which may be somebody else's.
+func TestAdoptDoesNotReplaceAnotherRoute(t *testing.T) {
+	r := newRig(t)
+	r.placed("10.77.0.50/24", []string{"default", "via", "10.77.0.9", "dev", "net1"})
+	r.inPod("route", "append", "default", "via", "10.77.0.1", "dev", "net1")
+	want := adopting(t, "10.77.0.50/24; default via 10.77.0.1")
+	if err := r.links.Configure(t.Context(), r.target, want, want, time.Hour); err == nil {
+		t.Error("Configure: no word of the route in the place of ours")
+	}
+	if got := lines(r.inPod("-4", "route", "show", "default")); !slices.Contains(got, "default via 10.77.0.9 dev net1") {
+		t.Errorf("default routes: %q", got)
+	}
+}
+
 // Only what the plugin made of the lease is taken over.
 func TestAdoptLeavesOthersAlone(t *testing.T) {
 	for name, route := range map[string][]string{

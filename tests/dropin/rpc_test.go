@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/rpc"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -141,4 +142,36 @@ func TestCheckWithoutALink(t *testing.T) {
 	conf := l.conf(object{"type": "dhcp"})
 	l.run(t, "DEL", s, conf)
 	l.engine.AwaitNoRecords(t)
+}
+
+// TestRequiredOption: an option that the server does not give is told of in the log,
+// and is an error where the network says so: no address is taken from the server.
+func TestRequiredOption(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, rig.Program("dhcp-meta"))
+	server := rig.RunDnsmasq(t, l.Server, rig.Pool(0, 0))
+	s := rig.NewSandbox(t)
+	asks := func(required bool) object {
+		ipam := object{"type": "dhcp", "request": []object{{"option": "66", "required": required}}}
+		return object{"type": "dhcp", "ipam": ipam}
+	}
+	conf := l.conf(asks(true))
+	conf["ipam"].(object)["daemonSocketPath"] = l.socket
+	conf["dhcp"] = object{"timeout": "3s"}
+	l.newCaller(t, s, conf["ipam"].(object)) // makes the interface
+	if out, err := l.try(t, "ADD", s, conf); err == nil || !strings.Contains(string(out), "lacks option 66") {
+		t.Errorf("ADD that requires what the server lacks: %v: %s", err, out)
+	}
+	server.AwaitHeld(t, "no lease", rig.Nothing)
+	if n := l.Capture.Count(0, rig.Type(dhcpv4.MessageTypeRequest, nil)); n != 0 {
+		t.Errorf("%d DHCPREQUEST sent to a server that lacks it", n)
+	}
+
+	conf = l.conf(asks(false))
+	conf["ipam"].(object)["daemonSocketPath"] = l.socket
+	l.run(t, "ADD", s, conf)
+	l.engine.Lines.Await(t, "line on option 66", 0, rig.Patience, func(line string) bool {
+		return strings.Contains(line, "part of the lease is left out") && strings.Contains(line, "option 66 was asked for")
+	})
+	l.run(t, "DEL", s, conf)
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -98,8 +97,7 @@ func (c dropInConfig) readNetworks() (cnidhcp.Networks, error) {
 		if err != nil {
 			return nil, fmt.Errorf("--dhcp-networks: %w", err)
 		}
-		d := json.NewDecoder(bytes.NewReader(raw))
-		if err := d.Decode(&networks); err != nil {
+		if err := json.Unmarshal(raw, &networks); err != nil {
 			return nil, fmt.Errorf("--dhcp-networks: %s: is no object of dhcp objects: %w", c.networks, err)
 		}
 	}

@@ -225,6 +225,7 @@ func TestReadNetworks(t *testing.T) {
 		{"bad object", `{"blue": {"clientID": 7}}`, false, "", `network "blue"`},
 		{"bad key", `{"*": {"clientid": "mac"}}`, false, "", `network "*"`},
 		{"bad JSON", `[]`, false, "", "no object"},
+		{"bad end", `{"blue": {}} {"red": {}}`, false, "", "no object"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if err := os.WriteFile(file, []byte(tt.content), 0o600); err != nil {

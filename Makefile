@@ -65,7 +65,7 @@ unit: ## unit and simulated tests with the race detector (no root)
 integration: ## both programs against real servers, kernels and clusters (root)
 	@rm -f unsteady.txt
 	@# The first time these are built, which takes ten minutes, no test's time limit runs.
-	@for module in plugins kubernetes multus; do tests/tool-cache $$module >/dev/null; done
+	@for module in plugins kubernetes multus suite; do tests/tool-cache $$module >/dev/null; done
 	DHCP_META_REQUIRE_ROOT=1 "$$(tests/tool-cache tools)/gotestsum" --format pkgname-and-test-fails \
 		--rerun-fails=1 --rerun-fails-max-failures=4 --rerun-fails-run-root-test --rerun-fails-report=unsteady.txt \
 		--packages ./tests/... -- -count=1 -timeout 20m -parallel 8

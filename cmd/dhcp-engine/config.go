@@ -33,6 +33,8 @@ type config struct {
 	kubernetes    kubernetesConfig
 	northbound    northboundConfig
 	vfio          vfioConfig
+	dropIn        dropInConfig
+	pidFile       string // empty: none
 }
 
 // maxSocket is the longest path that fits into a struct sockaddr_un.
@@ -53,7 +55,9 @@ type raw struct {
 	netnsRoots, protected            *[]string
 	exchanges, spread                *string
 	logLevel, logFormat              *string
+	pidFile                          *string
 	cluster                          rawCluster
+	dropIn                           rawDropIn
 }
 
 func declare(getenv func(string) string) (*input, raw) {
@@ -70,7 +74,9 @@ func declare(getenv func(string) string) (*input, raw) {
 		spread:    in.text("startup-spread", "10s", "`duration` over which what is due at the start is spread, 0 to 10m"),
 		logLevel:  in.text("log-level", "info", "`level`: debug, info, warn or error"),
 		logFormat: in.text("log-format", "text", "`format`: text or json"),
+		pidFile:   in.text("pidfile", "", "`file` for the process id, removed at the end"),
 		cluster:   declareCluster(in),
+		dropIn:    declareDropIn(in),
 	}
 }
 
@@ -83,7 +89,7 @@ func parseConfig(args []string, getenv func(string) string) (config, error) {
 		return config{}, err
 	}
 
-	cfg := config{stateDir: *r.stateDir, socket: *r.socket, netnsRoots: *r.netnsRoots, logFormat: *r.logFormat}
+	cfg := config{stateDir: *r.stateDir, socket: *r.socket, netnsRoots: *r.netnsRoots, logFormat: *r.logFormat, pidFile: *r.pidFile}
 	in.check("state-dir", absolute(cfg.stateDir))
 	in.check("socket", absolute(cfg.socket))
 	if len(cfg.socket) > maxSocket {
@@ -108,6 +114,10 @@ func parseConfig(args []string, getenv func(string) string) (config, error) {
 		in.check("log-format", fmt.Errorf("%q is neither text nor json", cfg.logFormat))
 	}
 	cfg.kubernetes, cfg.northbound, cfg.vfio = in.cluster(r.cluster)
+	cfg.dropIn = in.dropIn(r.dropIn)
+	if cfg.pidFile != "" {
+		in.check("pidfile", absolute(cfg.pidFile))
+	}
 	if err := in.err(); err != nil {
 		return config{}, err
 	}

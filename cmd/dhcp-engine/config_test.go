@@ -93,6 +93,20 @@ func TestParseConfig(t *testing.T) {
 			map[string]string{"DHCP_ENGINE_PROTECTED_NETWORK": "10.0.0.0/8"}, defaults(nil)},
 		{"OK a protected network twice is one", []string{"--no-kubernetes", "--protected-network=10.0.0.0/8", "--protected-network=10.0.0.0/8"}, nil,
 			defaults(func(c *config) { c.protected = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")} })},
+		{"OK in the place of the dhcp daemon", []string{"--no-kubernetes", "--dhcp-socket=/run/cni/dhcp.sock", "--host-prefix=/host/", "--dhcp-timeout=10s",
+			"--dhcp-broadcast", "--dhcp-networks=/n.json", "--pidfile=/p"}, nil, defaults(func(c *config) {
+			c.pidFile = "/p"
+			c.dropIn = dropInConfig{socket: "/host/run/cni/dhcp.sock", hostPrefix: "/host", timeout: 10 * time.Second, broadcast: true, networks: "/n.json"}
+		})},
+		{"OK in the place of the dhcp daemon, by environment", []string{"--no-kubernetes"}, map[string]string{
+			"DHCP_ENGINE_DHCP_SOCKET": "/run/cni/dhcp.sock", "DHCP_ENGINE_HOST_PREFIX": "/host", "DHCP_ENGINE_DHCP_TIMEOUT": "10s",
+			"DHCP_ENGINE_DHCP_BROADCAST": "true", "DHCP_ENGINE_DHCP_NETWORKS": "/n.json", "DHCP_ENGINE_PIDFILE": "/p",
+		}, defaults(func(c *config) {
+			c.pidFile = "/p"
+			c.dropIn = dropInConfig{socket: "/host/run/cni/dhcp.sock", hostPrefix: "/host", timeout: 10 * time.Second, broadcast: true, networks: "/n.json"}
+		})},
+		{"OK the host's root is ours", []string{"--no-kubernetes", "--dhcp-socket=/d", "--host-prefix=/"}, nil,
+			defaults(func(c *config) { c.dropIn = dropInConfig{socket: "/d", timeout: 110 * time.Second} })},
 		{"OK longest socket", []string{"--no-kubernetes", "--socket=/" + strings.Repeat("x", 106)}, nil,
 			defaults(func(c *config) { c.socket = "/" + strings.Repeat("x", 106) })},
 	} {
@@ -101,7 +115,7 @@ func TestParseConfig(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(config{}, kubernetesConfig{}, northboundConfig{}, vfioConfig{}), cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
+			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(config{}, kubernetesConfig{}, northboundConfig{}, vfioConfig{}, dropInConfig{}), cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
 				t.Errorf("config (-want +got):\n%s", diff)
 			}
 		})
@@ -162,6 +176,18 @@ func TestParseConfigBad(t *testing.T) {
 		{"bad long spread", []string{"--no-kubernetes", "--startup-spread=10m1s"}, nil, `run: --startup-spread: "10m1s" is no duration from 0s to 10m`},
 		{"bad spread without a unit", []string{"--no-kubernetes", "--startup-spread=10"}, nil, `run: --startup-spread: "10" is no duration from 0s to 10m`},
 		{"bad mode in the variable", nil, map[string]string{"DHCP_ENGINE_NO_KUBERNETES": "perhaps"}, `run: DHCP_ENGINE_NO_KUBERNETES: "perhaps" is neither true nor false`},
+		{"bad place of the dhcp daemon", []string{"--no-kubernetes", "--dhcp-socket=run/d", "--host-prefix=host", "--dhcp-timeout=0s", "--dhcp-broadcast=perhaps",
+			"--dhcp-networks=n.json", "--pidfile=p"}, nil, strings.Join([]string{
+			"run: 6 problems:",
+			`--dhcp-broadcast: "perhaps" is neither true nor false`,
+			`--dhcp-timeout: "0s" is no duration from 1s to 1h0m0s`,
+			`--host-prefix: "host" is no absolute path`,
+			`--dhcp-networks: "n.json" is no absolute path`,
+			`--dhcp-socket: "run/d" is no absolute path`,
+			`--pidfile: "p" is no absolute path`,
+		}, "\n")},
+		{"bad long socket for the dhcp plugin", []string{"--no-kubernetes", "--host-prefix=/host", "--dhcp-socket=/" + strings.Repeat("x", 102)}, nil,
+			`run: --dhcp-socket: "/host/` + strings.Repeat("x", 102) + `" has 108 bytes, a socket's path at most 107`},
 		{"bad all at once", []string{"--state-dir=state", "--metrics-address=9100", "--netns-root=/ok", "--netns-root=bad", "--log-level=INFO"},
 			map[string]string{"DHCP_ENGINE_SOCKET": "sock", "DHCP_ENGINE_LOG_FORMAT": "xml"}, strings.Join([]string{
 				"run: 7 problems:",
@@ -183,7 +209,7 @@ func TestParseConfigBad(t *testing.T) {
 			if diff := cmp.Diff(tt.want, err.Error()); diff != "" {
 				t.Errorf("error (-want +got):\n%s", diff)
 			}
-			if diff := cmp.Diff(config{}, got, cmp.AllowUnexported(config{}, kubernetesConfig{}, northboundConfig{}, vfioConfig{}), cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
+			if diff := cmp.Diff(config{}, got, cmp.AllowUnexported(config{}, kubernetesConfig{}, northboundConfig{}, vfioConfig{}, dropInConfig{}), cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
 				t.Errorf("config beside an error (-want +got):\n%s", diff)
 			}
 		})

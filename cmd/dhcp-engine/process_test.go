@@ -40,8 +40,14 @@ type daemon struct {
 
 func start(t *testing.T, args ...string) *daemon {
 	t.Helper()
-	d := &daemon{cmd: exec.Command(os.Args[0], append([]string{"run", "--no-kubernetes"}, args...)...)}
-	d.cmd.Env = []string{asProgram + "=1"}
+	cmd := exec.Command(os.Args[0], append([]string{"run", "--no-kubernetes"}, args...)...)
+	cmd.Env = []string{asProgram + "=1"}
+	return startAs(t, cmd)
+}
+
+func startAs(t *testing.T, cmd *exec.Cmd) *daemon {
+	t.Helper()
+	d := &daemon{cmd: cmd}
 	stderr, err := d.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,6 +20,7 @@ import (
 	"github.com/dhcp-meta/dhcp-meta/internal/nic"
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine"
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/api/server"
+	"github.com/dhcp-meta/dhcp-meta/pkg/engine/cnidhcp"
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/store"
 )
 
@@ -34,7 +34,12 @@ func serve(ctx context.Context, cfg config, log *slog.Logger) error {
 		return err
 	}
 	defer records.Close()
-	links, err := nic.Open(nic.Config{Roots: append(slices.Clone(cfg.netnsRoots), borrowedNetns), Logger: log})
+	removePID, err := writePID(cfg.pidFile)
+	if err != nil {
+		return err
+	}
+	defer removePID()
+	links, err := nic.Open(nic.Config{Roots: append(cfg.dropIn.roots(cfg.netnsRoots), borrowedNetns), Logger: log})
 	if err != nil {
 		return err
 	}
@@ -49,7 +54,11 @@ func serve(ctx context.Context, cfg config, log *slog.Logger) error {
 		return err
 	}
 	eng := engine.New(parts)
-	api := server.New(eng, log)
+	networks, err := cfg.dropIn.readNetworks()
+	if err != nil {
+		return err
+	}
+	api := server.New(cnidhcp.Completed{Backend: eng, Networks: networks}, log)
 
 	metrics, metricsAt, err := listenMetrics(cfg.metricsAddress)
 	if err != nil {
@@ -62,6 +71,11 @@ func serve(ctx context.Context, cfg config, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	plugin, err := openDropIn(cfg.dropIn, eng, networks, api, log)
+	if err != nil {
+		socket.Close()
+		return err
+	}
 	log.Info("dhcp-engine listens", "version", build.Version(), "socket", cfg.socket, "stateDir", cfg.stateDir,
 		"metrics", metricsAt, "netnsRoots", cfg.netnsRoots)
 
@@ -72,9 +86,12 @@ func serve(ctx context.Context, cfg config, log *slog.Logger) error {
 	// The engine goes on until the last request is answered: a Detach that runs
 	// when the signal comes is carried to its end.
 	engineCtx, stopEngine := context.WithCancel(context.WithoutCancel(ctx))
+	callers, callersCtx := errgroup.WithContext(ctx)
+	callers.Go(func() error { return api.Serve(callersCtx, socket) })
+	plugin.start(callersCtx, callers)
 	g.Go(func() error {
 		defer stopEngine()
-		return api.Serve(ctx, socket)
+		return callers.Wait()
 	})
 	g.Go(func() error { return eng.Run(engineCtx) })
 	around.start(engineCtx, g)

@@ -62,7 +62,7 @@ var rules = map[string]rule{
 	"cmd/dhcp-engine": {ours: []string{
 		"internal/boot", "internal/build", "internal/nic",
 		"internal/kube", "internal/ovnnb", "internal/podannotation", "internal/publish", "internal/vfio",
-		"pkg/engine", "pkg/engine/api", "pkg/engine/api/server", "pkg/engine/store", "pkg/sriov",
+		"pkg/engine", "pkg/engine/api", "pkg/engine/api/server", "pkg/engine/cnidhcp", "pkg/engine/network", "pkg/engine/store", "pkg/sriov",
 	}},
 	"cmd/dhcp-meta": {ours: []string{"internal/build", "pkg/delegate", "pkg/delegate/aside/early"}, never: plugin},
 
@@ -70,6 +70,7 @@ var rules = map[string]rule{
 	"internal/atomicfile": {direct: []string{}},
 	"internal/boot":       {direct: []string{"golang.org/x/sys/unix"}},
 	"internal/build":      {direct: []string{}},
+	"internal/ipamconf":   {ours: []string{"pkg/engine/api"}, direct: []string{cniTypes}, never: plugin},
 	"internal/nic":        {ours: []string{"pkg/engine", "pkg/engine/dhcp4"}, never: map[string]string{clientGo: edge}},
 	"internal/ovnnb": {
 		ours:   []string{"internal/publish", "pkg/engine", "pkg/engine/network"},
@@ -94,7 +95,7 @@ var rules = map[string]rule{
 	},
 
 	"pkg/delegate": {
-		ours:  []string{"internal/atomicfile", "internal/build", "pkg/delegate/aside", "pkg/engine/api", "pkg/engine/network"},
+		ours:  []string{"internal/atomicfile", "internal/build", "internal/ipamconf", "pkg/delegate/aside", "pkg/engine/api", "pkg/engine/network"},
 		never: plugin,
 	},
 	"pkg/delegate/aside":       {direct: []string{}, never: unready},
@@ -110,6 +111,11 @@ var rules = map[string]rule{
 	"pkg/engine/api/server": {
 		ours:   []string{"pkg/engine/api"},
 		direct: []string{cniTypes, "github.com/containernetworking/cni/pkg/utils", "golang.org/x/sys/unix"},
+		never:  noRim,
+	},
+	"pkg/engine/cnidhcp": {
+		ours:   []string{"internal/ipamconf", "pkg/engine/api"},
+		direct: []string{"github.com/containernetworking/cni"},
 		never:  noRim,
 	},
 	"pkg/engine/dhcp4": {

@@ -176,6 +176,8 @@ func (k *rtnl) do(s step, now snapshot, lifetime time.Duration) error {
 			ValidLft:    seconds,
 			PreferedLft: seconds,
 		})
+	case takeRoute:
+		return k.RouteReplace(s.route.netlink())
 	case addRoute:
 		return k.addRoute(s.route)
 	case keepAddr:

@@ -79,17 +79,21 @@ type (
 	// putAddr adds an address, or refreshes its lifetime.
 	putAddr  struct{ prefix netip.Prefix }
 	addRoute struct{ route }
+	// takeRoute puts a route in the place of one that somebody else put there to the
+	// same end.
+	takeRoute struct{ route }
 	// keepAddr puts an address of somebody else back that went with ours.
 	keepAddr struct{ prefix netip.Prefix }
 )
 
-func (linkUp) String() string     { return "link up" }
-func (s setMTU) String() string   { return fmt.Sprintf("set mtu %d", s.mtu) }
-func (s delRoute) String() string { return "delete route " + s.route.String() }
-func (s delAddr) String() string  { return "delete address " + s.prefix.String() }
-func (s putAddr) String() string  { return "put address " + s.prefix.String() }
-func (s addRoute) String() string { return "add route " + s.route.String() }
-func (s keepAddr) String() string { return "keep address " + s.prefix.String() }
+func (linkUp) String() string      { return "link up" }
+func (s setMTU) String() string    { return fmt.Sprintf("set mtu %d", s.mtu) }
+func (s delRoute) String() string  { return "delete route " + s.route.String() }
+func (s delAddr) String() string   { return "delete address " + s.prefix.String() }
+func (s putAddr) String() string   { return "put address " + s.prefix.String() }
+func (s addRoute) String() string  { return "add route " + s.route.String() }
+func (s takeRoute) String() string { return "take over route " + s.route.String() }
+func (s keepAddr) String() string  { return "keep address " + s.prefix.String() }
 
 // A conflict is a wanted route whose place somebody else's route has.
 type conflict struct{ want, found route }
@@ -210,6 +214,9 @@ func (p *planner) fitMTU() {
 
 func (p *planner) addRoutes(wanted []route) {
 	for _, w := range wanted {
+		if p.want.Adopt && p.takeOver(w) {
+			continue
+		}
 		if slices.ContainsFunc(p.now.routes, func(r route) bool { return r.serves(w) }) {
 			continue
 		}
@@ -220,6 +227,36 @@ func (p *planner) addRoutes(wanted []route) {
 		p.steps = append(p.steps, addRoute{w})
 		p.now.routes = append(p.now.routes, w)
 	}
+}
+
+// takeOver puts w in the place of its twins: routes that lead to the same place the
+// same way, and were put there by somebody who names no preferred source, so that
+// they would outlive the address. It is false when w has still to be added.
+func (p *planner) takeOver(w route) bool {
+	there := slices.ContainsFunc(p.now.routes, func(r route) bool { return r.serves(w) })
+	for i := 0; i < len(p.now.routes); {
+		r := p.now.routes[i]
+		if !r.twinOf(w) {
+			i++
+			continue
+		}
+		// The kernel replaces the first route of a slot.
+		first := slices.IndexFunc(p.now.routes, w.sameSlot) == i
+		if !there && first {
+			p.steps = append(p.steps, takeRoute{w})
+			p.now.routes[i] = w
+			there = true
+			continue
+		}
+		p.steps = append(p.steps, delRoute{r})
+		p.now.routes = slices.Delete(p.now.routes, i, i+1)
+	}
+	return there
+}
+
+// twinOf tells whether r is what a CNI plugin makes of w in a result.
+func (r route) twinOf(w route) bool {
+	return r.sameSlot(w) && r.link == w.link && r.gw == w.gw && !r.src.IsValid() && r.proto == unix.RTPROT_BOOT
 }
 
 // routesOf returns the routes of a setup as they are installed: on-link ones

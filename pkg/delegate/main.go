@@ -10,6 +10,7 @@ import (
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
+	"github.com/containernetworking/cni/pkg/version"
 
 	"github.com/dhcp-meta/dhcp-meta/pkg/delegate/aside"
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/api"
@@ -37,6 +38,9 @@ func Main(ctx context.Context, args []string, o aside.Outcome) int {
 	if !ok {
 		return fail(coded(errors.New("find own folder: neither argument 0 nor /proc/self/exe tells it")), nil)
 	}
+	if runsDaemon(program, args) {
+		return runDaemon(program, args[2:])
+	}
 	p := &Plugin{
 		Name:    program.Name,
 		Dir:     program.Dir,
@@ -60,7 +64,11 @@ func Main(ctx context.Context, args []string, o aside.Outcome) int {
 	case aside.Failed:
 		return fail(foreign(o.Err), nil)
 	}
-	if err := skel.PluginMainFuncsWithError(p.Funcs(ctx), Versions(), about); err != nil {
+	funcs, versions, words := p.Funcs(ctx), Versions(), about
+	if p.Name == aside.IPAMName {
+		funcs, versions, words = p.ipamFuncs(ctx), version.All, aboutIPAM
+	}
+	if err := skel.PluginMainFuncsWithError(funcs, versions, words); err != nil {
 		return fail(err, p.remarks)
 	}
 	if len(p.remarks) > 0 {

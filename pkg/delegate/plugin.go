@@ -120,15 +120,20 @@ func (p *Plugin) remark(err error) {
 // Funcs are the verbs for skel. Their errors are of the type *types.Error, with
 // the code for the runtime.
 func (p *Plugin) Funcs(ctx context.Context) skel.CNIFuncs {
-	bind := func(verb func(context.Context, *skel.CmdArgs) error) func(*skel.CmdArgs) error {
-		return func(args *skel.CmdArgs) error { return coded(verb(ctx, args)) }
-	}
+	bind := binder(ctx)
 	return skel.CNIFuncs{
 		Add:    bind(p.Add),
 		Del:    bind(p.Del),
 		Check:  bind(p.Check),
 		GC:     bind(p.GC),
 		Status: bind(p.Status),
+	}
+}
+
+// binder makes of a verb what skel takes.
+func binder(ctx context.Context) func(func(context.Context, *skel.CmdArgs) error) func(*skel.CmdArgs) error {
+	return func(verb func(context.Context, *skel.CmdArgs) error) func(*skel.CmdArgs) error {
+		return func(args *skel.CmdArgs) error { return coded(verb(ctx, args)) }
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/api"
@@ -26,7 +27,10 @@ func (s *session) prepare(ctx context.Context) error {
 	if s.plan.Borrow {
 		return nil
 	}
-	if sharesMAC(s.link) {
+	if s.rec.IPAM {
+		s.settings = forIPAM(s.settings, s.link)
+	}
+	if sharesMAC(s.link) && !(s.rec.IPAM && strings.HasPrefix(s.settings.ClientID, network.ClientIDHex)) {
 		if err := s.settings.CheckSharedMAC(); err != nil {
 			return api.WithCode(api.CodeConfig, fmt.Errorf("%s is of kind %s: %w", s.rec.IfName, s.link.Kind, err))
 		}

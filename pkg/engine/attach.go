@@ -135,7 +135,9 @@ func (e *Engine) attachTo(ctx context.Context, b briefing, link Link, old *sessi
 			return answer(v), api.WithCode(api.CodeTryAgain, e.publishAgain(ctx, old, v))
 		}
 		if prior = e.retire(ctx, old, b.rec.Network); prior != nil && prior.Netns == link.Netns {
-			b.rec.Setup = prior.Setup // it may be on the interface still
+			if err := e.inheritSetup(ctx, &b.rec, *prior); err != nil {
+				return api.Lease{}, api.WithCode(api.CodeTryAgain, err)
+			}
 		}
 	}
 	s := e.newSession(b.rec)

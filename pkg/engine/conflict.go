@@ -81,7 +81,7 @@ func (s *session) conflicted(c *AddressConflict, server netip.Addr) {
 // announceAddr tells the neighbours whose the address is now, so that they forget
 // who had it before (RFC 5227, 2.3). Nothing hangs on it.
 func (s *session) announceAddr(ctx context.Context, w *wire) {
-	if w.port == nil || !s.rec.Setup.Addr.IsValid() {
+	if w.port == nil || !s.rec.placed() || !s.rec.Setup.Addr.IsValid() {
 		return
 	}
 	if err := w.port.Announce(ctx, s.rec.Setup.Addr.Addr()); err != nil {

@@ -30,7 +30,7 @@ type briefing struct {
 func (e *Engine) brief(ctx context.Context, r api.Request) (briefing, error) {
 	b := briefing{rec: Record{BootID: e.cfg.BootID, Attachment: Attachment{
 		AttachmentID: r.AttachmentID, Network: r.Network, Pod: r.Pod, NAD: r.NAD, Wrapped: r.Wrapped, DeviceID: r.DeviceID,
-		Netns: Netns{Path: r.Netns}, DHCP: r.DHCP}}}
+		IPAM: r.IPAM, Netns: Netns{Path: r.Netns}, DHCP: r.DHCP}}}
 	// What the caller itself says wrong is said first, and without the cluster.
 	if _, err := network.Parse(r.DHCP); err != nil {
 		return b, api.WithCode(api.CodeConfig, err)
@@ -40,6 +40,11 @@ func (e *Engine) brief(ctx context.Context, r api.Request) (briefing, error) {
 		return b, err
 	}
 	b.rec.Workload, b.rec.OVN, b.hostname = f.Workload, f.OVN, f.Hostname
+	if r.IPAM {
+		// Whose address the caller configures is kept, whatever runs behind it: KubeVirt
+		// hands it to its guest and leaves the lease to whoever got it.
+		b.rec.Workload = Container
+	}
 	if b.rec.NAD == "" {
 		b.rec.NAD = f.NAD
 	}

@@ -158,6 +158,7 @@ func (s *session) doze(ctx context.Context, lostC *<-chan error) (dhcp4.Event, e
 	case <-chore.C:
 		return nil, s.chore(ctx)
 	case <-s.goneC:
+		s.lookAgain()
 		return nil, s.present(ctx)
 	case err := <-*lostC:
 		*lostC = nil
@@ -172,13 +173,13 @@ func (s *session) doze(ctx context.Context, lostC *<-chan error) (dhcp4.Event, e
 // choreAt is when something is to be done for the interface of a lease that rests;
 // the zero time means never.
 func (s *session) choreAt() time.Time {
-	switch {
-	case s.mendAt.IsZero():
-		return s.announceAt
-	case s.announceAt.IsZero(), s.mendAt.Before(s.announceAt):
-		return s.mendAt
+	var first time.Time
+	for _, at := range []time.Time{s.announceAt, s.mendAt, s.lookAt} {
+		if first.IsZero() || !at.IsZero() && at.Before(first) {
+			first = at
+		}
 	}
-	return s.announceAt
+	return first
 }
 
 // chore does what is due.
@@ -186,6 +187,11 @@ func (s *session) chore(ctx context.Context) error {
 	now := s.cfg.Now()
 	if at := s.announceAt; !at.IsZero() && !now.Before(at) {
 		if err := s.announceAgain(ctx); err != nil {
+			return err
+		}
+	}
+	if at := s.lookAt; !at.IsZero() && !now.Before(at) {
+		if err := s.lookForAddress(ctx); err != nil {
 			return err
 		}
 	}

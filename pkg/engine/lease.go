@@ -79,6 +79,9 @@ func (s *session) configure(ctx context.Context, have Setup, fresh bool) error {
 		return nil
 	}
 	s.mendAt = time.Time{}
+	if placed, err := s.adoptPlaced(ctx, fresh); !placed {
+		return err
+	}
 	err := s.cfg.Links.Configure(ctx, s.rec.Target(), have, want, lifetimeAt(l, s.cfg.Now()))
 	switch {
 	case err == nil:

@@ -31,6 +31,9 @@ type Attachment struct {
 	// DeviceID is the PCI address of the device behind the interface; empty where
 	// there is none.
 	DeviceID string
+	// IPAM says that whoever asked puts the address on the interface itself: see
+	// ipam.go.
+	IPAM bool
 	// Netns is where the interface lives.
 	Netns Netns
 	// DHCP is the network's dhcp object as the caller sent it; package network
@@ -103,8 +106,13 @@ type Record struct {
 	ClientID     []byte
 	// Lease: see Phase.
 	Lease dhcp4.Lease
-	// Setup is what the engine put on the interface, or is about to put there.
+	// Setup is what the engine put on the interface, or is about to put there; of an
+	// attachment with IPAM that is not Adopted, what its lease says and somebody
+	// else puts there.
 	Setup Setup
+	// Adopted says that the engine found on the interface what the caller of an
+	// attachment with IPAM put there, and keeps it as its own since.
+	Adopted bool
 }
 
 // Setup is the part of an interface's configuration that comes from a lease.
@@ -116,6 +124,9 @@ type Setup struct {
 	// MTU in bytes is set on the link; 0 leaves it alone. PriorMTU is what the
 	// link had before, to be put back.
 	MTU, PriorMTU int
+	// Adopt has Configure take the place of routes that somebody else put on the
+	// interface to the same end.
+	Adopt bool
 }
 
 func (s Setup) String() string {

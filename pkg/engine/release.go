@@ -103,6 +103,10 @@ func (s *session) unconfigure(ctx context.Context) {
 	if !s.rec.Setup.Addr.IsValid() {
 		return
 	}
+	if !s.rec.placed() && !s.takeFromCaller(ctx) {
+		s.rec.Setup = Setup{}
+		return
+	}
 	if err := s.cfg.Links.Clear(ctx, s.rec.Target(), s.rec.Setup); err != nil {
 		s.trouble("interface is not cleared", err)
 		return

@@ -90,12 +90,11 @@ func (e *Engine) lose(s *session, result string) {
 // had claimed the lease of the older one, and that was not marked yet.
 func settleTakeovers(recs []Record) []Record {
 	for i, newer := range recs {
-		if newer.Phase != Claimed || newer.Pod.UID == "" {
+		if newer.Phase != Claimed {
 			continue
 		}
 		for j, older := range recs {
-			if j != i && older.Pod == newer.Pod && older.Network == newer.Network &&
-				older.IfName == newer.IfName && older.Lease.Addr == newer.Lease.Addr {
+			if j != i && older.sameClient(newer) && older.Lease.Addr == newer.Lease.Addr {
 				recs[j].Phase, recs[j].Lease = Superseded, dhcp4.Lease{}
 			}
 		}
@@ -131,7 +130,7 @@ func (e *Engine) fromOtherBoot(ctx context.Context, rec Record) (_ Record, usabl
 func (s *session) showRestored() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.seen = view{phase: s.rec.Phase, state: dhcp4.Rebooting, setup: s.rec.Setup, kept: s.plan.Keep,
+	s.seen = view{phase: s.rec.Phase, state: dhcp4.Rebooting, setup: s.rec.Setup, kept: s.plan.Keep, placed: s.rec.placed(),
 		held: s.rec.Lease.Addr, heldUntil: s.rec.Lease.ExpireAt(),
 		hardwareAddr: s.rec.HardwareAddr, clientID: s.rec.ClientID}
 	if s.rec.Phase == Leased {
@@ -167,6 +166,7 @@ func (s *session) resume(ctx context.Context) (dhcp4.Event, error) {
 	}
 	s.machine = s.newMachine()
 	s.answered = s.rec.Setup
+	s.lookAgain()
 	switch {
 	case s.rec.Phase == Leased:
 		if t1 := s.rec.Lease.RenewAt(); !t1.IsZero() && !s.cfg.Now().Before(t1) {

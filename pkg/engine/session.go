@@ -53,10 +53,14 @@ type session struct {
 	// announceAt is when the second announcement is due, mendAt when the interface
 	// is to be configured again that could not be; zero: they are not.
 	announceAt, mendAt time.Time
-	troubles           int           // how often trouble was called
-	ended              bool          // DEL came while the engine was away
-	spread             time.Duration // over which a restored session may wait before it sends
-	passed             chan struct{} // the gate in which the session has a place; nil: none
+	// lookAt is when the interface of an attachment with IPAM is looked at next, for
+	// what its caller puts there; looks counts how often it was since the answer.
+	lookAt   time.Time
+	looks    int
+	troubles int           // how often trouble was called
+	ended    bool          // DEL came while the engine was away
+	spread   time.Duration // over which a restored session may wait before it sends
+	passed   chan struct{} // the gate in which the session has a place; nil: none
 
 	// goneC says that the namespace may have ended; at most one such word waits.
 	goneC chan struct{}
@@ -81,6 +85,7 @@ type view struct {
 	setup     Setup
 	lastErr   string
 	kept      bool // the engine renews the lease; otherwise it is its guest's
+	placed    bool // setup is on the interface by the engine's doing
 
 	hardwareAddr net.HardwareAddr
 	clientID     []byte
@@ -95,7 +100,7 @@ func (s *session) look() view {
 
 // show makes the session's state visible to others.
 func (s *session) show() {
-	v := view{phase: s.rec.Phase, setup: s.rec.Setup, state: dhcp4.Stopped, kept: s.plan.Keep, held: s.rec.Lease.Addr, heldUntil: s.rec.Lease.ExpireAt(),
+	v := view{phase: s.rec.Phase, setup: s.rec.Setup, state: dhcp4.Stopped, kept: s.plan.Keep, placed: s.rec.placed(), held: s.rec.Lease.Addr, heldUntil: s.rec.Lease.ExpireAt(),
 		hardwareAddr: s.rec.HardwareAddr, clientID: s.rec.ClientID}
 	if s.machine != nil {
 		v.state = s.machine.State()
@@ -149,6 +154,9 @@ func (s *session) probes() bool {
 
 // identify settles under which identity the server will know the client.
 func (s *session) identify() error {
+	if s.rec.IPAM {
+		s.settings = forIPAM(s.settings, s.link)
+	}
 	id, err := s.settings.ClientIdentifier(s.identity())
 	if err != nil {
 		return err
@@ -171,6 +179,7 @@ func (s *session) newMachine() *dhcp4.Machine {
 		Hostname:     s.settings.HostnameFor(s.identity()),
 		VendorClass:  s.settings.VendorClass,
 		Request:      s.settings.Request,
+		Require:      s.settings.Require,
 		Options:      options,
 		Broadcast:    s.settings.Broadcast || sharesMAC(s.link),
 		Servers:      s.settings.Servers,

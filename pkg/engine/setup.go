@@ -36,6 +36,7 @@ func (s *session) setupOf(ctx context.Context, old, l dhcp4.Lease) (Setup, error
 	}
 	s.judged = true
 	says := setupFor(l, routes, s.settings.RouteMetric, s.linkMTU())
+	says.Adopt = s.rec.IPAM
 	s.kept = nil
 	if s.settings.OnChange != network.OnChangeKeep || !s.answered.Addr.IsValid() {
 		return says, nil

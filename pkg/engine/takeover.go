@@ -14,11 +14,16 @@ import (
 func (e *Engine) stands(ctx context.Context, old *session, v view, rec Record, link Link) bool {
 	a := old.att
 	switch {
-	case !v.lease.Addr.IsValid(), v.lease.Expired(e.cfg.Now()), a.Netns.Cookie != link.Netns.Cookie, a.Network != rec.Network, a.Pod != rec.Pod,
+	case a.IPAM != rec.IPAM, !v.lease.Addr.IsValid(), v.lease.Expired(e.cfg.Now()), a.Netns.Cookie != link.Netns.Cookie, a.Network != rec.Network, a.Pod != rec.Pod,
 		old.plan != planFor(rec.Workload, rec.VFIO), a.DeviceID != rec.DeviceID, !sameJSON(old.effective, rec.effective()):
 		return false
 	case !bytes.Equal(v.hardwareAddr, link.HardwareAddr) && !(rec.VFIO && link.HardwareAddr == nil):
 		return false
+	}
+	if rec.IPAM {
+		// What is missing is for the caller to put there; the keeper looks after it.
+		old.poke()
+		return true
 	}
 	return !v.setup.Addr.IsValid() || e.cfg.Links.Verify(ctx, a.Target(), v.setup) == nil
 }
@@ -94,8 +99,20 @@ func (e *Engine) goOn(older []*session) error {
 // sameClient tells whether two sessions serve the same interface and network of
 // the same pod.
 func (s *session) sameClient(o *session) bool {
-	a, b := s.att, o.att
-	return a.Pod.UID != "" && a.Pod == b.Pod && a.Network == b.Network && a.IfName == b.IfName
+	v, w := s.look(), o.look()
+	return Record{Attachment: s.att, HardwareAddr: v.hardwareAddr, ClientID: v.clientID}.sameClient(
+		Record{Attachment: o.att, HardwareAddr: w.hardwareAddr, ClientID: w.clientID})
+}
+
+// sameClient tells the same of two records.
+func (r Record) sameClient(o Record) bool {
+	switch {
+	case r.Pod != o.Pod, r.Network != o.Network, r.IfName != o.IfName:
+		return false
+	case r.Pod.UID != "":
+		return true
+	}
+	return r.IPAM && o.IPAM && r.sameIdentity(o)
 }
 
 // inherit takes over what an older sandbox of the pod held. Where the server

@@ -55,7 +55,7 @@ func (e *Engine) Check(ctx context.Context, r api.Request) (api.Lease, error) {
 	case v.kept && v.lease.Expired(e.cfg.Now()):
 		return api.Lease{}, fmt.Errorf("lease of %s for %s has expired", v.lease.Addr.Addr(), where)
 	}
-	if v.setup.Addr.IsValid() {
+	if v.placed && v.setup.Addr.IsValid() {
 		if err := e.cfg.Links.Verify(ctx, s.att.Target(), v.setup); err != nil {
 			return api.Lease{}, fmt.Errorf("%s: %w", where, err)
 		}

@@ -20,6 +20,9 @@ import (
 // OwnName is the name under which the program stands before nobody.
 const OwnName = "dhcp-meta"
 
+// IPAMName is the name under which the program is the IPAM plugin of that name.
+const IPAMName = "dhcp"
+
 // What is in docs/configuration.md, and in the packages that this one cannot import.
 const (
 	defaultSocket   = "/run/dhcp-meta/engine.sock"
@@ -94,7 +97,7 @@ type Program struct {
 // has become the plugin that it stands before. Standard input, where it was read,
 // stands at its beginning again.
 func Run(p Program) Outcome {
-	if p.Name == OwnName {
+	if p.Name == OwnName || p.Name == IPAMName {
 		return Outcome{Way: Serve}
 	}
 	verb, _ := syscall.Getenv("CNI_COMMAND")

@@ -51,6 +51,9 @@ type Request struct {
 	// DeviceID is the PCI address of the device that the runtime has chosen; empty
 	// where it has chosen none.
 	DeviceID string `json:"deviceID,omitempty"`
+	// IPAM says that the caller itself puts the address on the interface, after the
+	// answer, as plugins do that ask an IPAM plugin.
+	IPAM bool `json:"ipam,omitempty"`
 	// HardwareAddr and Addresses are what the wrapped plugin's result says of the
 	// interface: its MAC, and its addresses with their masks. Empty before it ran.
 	HardwareAddr string   `json:"mac,omitempty"`

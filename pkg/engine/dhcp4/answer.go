@@ -64,14 +64,43 @@ func (m *Machine) acknowledged(now time.Time, r reply, known netip.Prefix) (Leas
 	if err != nil {
 		return Lease{}, nil, err
 	}
-	if m.state == Renewing {
+	switch m.state {
+	case Renewing:
 		l.fillFrom(m.lease, r.Msg.Options)
+	case Selecting, Requesting:
+		err = m.cfg.satisfied(r)
 	}
+	remarks = append(remarks, m.unanswered(r)...)
 	l.Start = m.startOf(l, now)
 	if l.Expired(now) {
 		err = fmt.Errorf("ack of %s for %s came when that was over", l.Addr.Addr(), l.Lifetime)
 	}
 	return l, remarks, err
+}
+
+// satisfied holds a reply against what is required of one.
+func (c Config) satisfied(r reply) error {
+	for _, code := range c.Require {
+		if _, ok := r.Msg.Options[code]; !ok {
+			return fmt.Errorf("%s of %s lacks option %d, which the network requires", r.name(), addr4(r.Msg.YourIPAddr), code)
+		}
+	}
+	return nil
+}
+
+// unanswered are remarks on options that the network asks for and the ACK lacks. One
+// to a unicast renewal may be silent on them: see fillFrom.
+func (m *Machine) unanswered(r reply) []string {
+	var remarks []string
+	if m.state == Renewing {
+		return nil
+	}
+	for _, code := range m.cfg.Request {
+		if _, ok := r.Msg.Options[code]; !ok {
+			remarks = append(remarks, fmt.Sprintf("option %d was asked for and is not in the ack", code))
+		}
+	}
+	return remarks
 }
 
 // wanted is what a REQUEST asks for.

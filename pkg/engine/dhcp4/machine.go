@@ -22,6 +22,9 @@ type Config struct {
 	VendorClass string
 	// Request are option codes to ask for besides the machine's own list.
 	Request []uint8
+	// Require are option codes to ask for without which an offer is none, nor is the
+	// first ACK. A lease that is in use is not given up for them.
+	Require []uint8
 	// Options are further options for DISCOVER and REQUEST. They cannot replace
 	// what the machine itself says; see reserved. One of more than 255 bytes is left
 	// out: it would have to be sent in parts (RFC 3396), which few servers join.

@@ -147,7 +147,7 @@ func (m *Machine) question(kind dhcpv4.MessageType, secs uint16) *dhcpv4.DHCPv4 
 		msg.SetBroadcast()
 	}
 	o := msg.Options
-	o[optParameterList] = parameterList(m.cfg.Request)
+	o[optParameterList] = parameterList(slices.Concat(m.cfg.Request, m.cfg.Require))
 	o[optMaxMessageSize] = maxMessageSize(m.cfg.MTU)
 	if m.cfg.Hostname != "" {
 		o[optHostname] = []byte(m.cfg.Hostname)

@@ -138,6 +138,9 @@ func (m *Machine) stepSelecting(now time.Time, ev Event) []Action {
 			return m.unexpected(ev)
 		}
 		offer, _, err := parseLease(ev, netip.Prefix{})
+		if err == nil {
+			err = m.cfg.satisfied(ev)
+		}
 		if err != nil {
 			return ignored(ev, KindOptions, "%v", err)
 		}

@@ -3,6 +3,7 @@ package network
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
@@ -46,6 +47,9 @@ func (s Settings) ClientIdentifier(id Identity) ([]byte, error) {
 		return append([]byte{clientIDEthernet}, id.HardwareAddr...), nil
 	case ClientIDDUID:
 		return duid(id)
+	}
+	if digits, ok := strings.CutPrefix(s.ClientID, ClientIDHex); ok {
+		return hex.DecodeString(digits)
 	}
 	text, err := expand(s.ClientID, id)
 	if err != nil {

@@ -65,6 +65,7 @@ func (d *decoder) keys(s *Settings) map[string]field {
 		"hostname":     func(path string, v json.RawMessage) { d.hostname(path, v, &s.Hostname) },
 		"vendorClass":  func(path string, v json.RawMessage) { d.vendorClass(path, v, &s.VendorClass) },
 		"request":      func(path string, v json.RawMessage) { d.request(path, v, &s.Request) },
+		"require":      func(path string, v json.RawMessage) { d.request(path, v, &s.Require) },
 		"options":      func(path string, v json.RawMessage) { d.options(path, v, &s.Options) },
 		"defaultRoute": func(path string, v json.RawMessage) { d.choice(path, v, "never", "always", &s.DefaultRoute) },
 		"routeMetric":  func(path string, v json.RawMessage) { d.metric(path, v, &s.RouteMetric) },
@@ -178,6 +179,14 @@ func word[T ~string](d *decoder, path string, raw json.RawMessage, into *T, word
 func (d *decoder) clientID(path string, raw json.RawMessage, into *string) {
 	s, ok := d.string(path, raw)
 	if !ok {
+		return
+	}
+	if digits, ok := strings.CutPrefix(s, ClientIDHex); ok {
+		if n, err := hex.DecodeString(digits); err != nil || len(n) == 0 || len(n) > maxOption {
+			d.problem(path, "%q is not 1 to %d bytes in hexadecimal digits after hex:", s, maxOption)
+			return
+		}
+		*into = s
 		return
 	}
 	if s != ClientIDMAC && s != ClientIDNone && s != ClientIDDUID {

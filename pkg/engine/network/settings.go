@@ -32,6 +32,9 @@ const (
 	ClientIDNone = "none"
 	// ClientIDDUID is the form of RFC 4361, which outlives sandbox and MAC.
 	ClientIDDUID = "duid"
+	// ClientIDHex begins a policy that is the identifier itself, in hexadecimal
+	// digits. All clients of a network that says so are one to the server.
+	ClientIDHex = "hex:"
 )
 
 // ConflictDetection is how the engine finds out that somebody else uses an
@@ -118,6 +121,8 @@ type Settings struct {
 	VendorClass string
 	// Request are options to ask for besides those that are always asked for.
 	Request []uint8
+	// Require are options to ask for without which there is no lease.
+	Require []uint8
 	// Options are sent as they are.
 	Options []Option
 	// DefaultRoute installs a default route of the lease (defaultRoute: always).

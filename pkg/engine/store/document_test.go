@@ -213,7 +213,7 @@ func badDocuments(t testing.TB) map[string]struct{ doc, want string } {
 		"two documents":          {whole() + whole(), "after top-level value"},
 		"cut off":                {whole(record(nil))[:300], "unexpected end"},
 		"record of null":         {whole("null"), "records[0]: version is 0"},
-		"record of a newer form": {whole(strings.Replace(record(nil), `"version": 2`, `"version": 99`, 1)), "records[0]: version is 99"},
+		"record of a newer form": {whole(strings.Replace(record(nil), `"version": 3`, `"version": 99`, 1)), "records[0]: version is 99"},
 		"the same twice":         {whole(record(nil), record(func(r *engine.Record) { r.Lease.MTU = 68 })), "records[1]: attachment a:net1 is that of records[0] too"},
 		"way out of the folder":  {whole(record(func(r *engine.Record) { r.ContainerID = "../a" })), "not of the form"},
 		"interface too long":     {whole(record(func(r *engine.Record) { r.IfName = "abcdefghijklmnop" })), "longer than"},

@@ -26,7 +26,7 @@ func TestCorrupt(t *testing.T) {
 	}{
 		{"bad no JSON", "a:net1.json", []byte("pod"), "invalid character"},
 		{"bad empty", "a:net1.json", nil, "unexpected end"},
-		{"bad older version", "a:net1.json", bytes.Replace(good, []byte(`"version": 2`), []byte(`"version": 0`), 1), "version is 0"},
+		{"bad older version", "a:net1.json", bytes.Replace(good, []byte(`"version": 3`), []byte(`"version": 0`), 1), "version is 0"},
 		{"bad copy under another name", "a:net1.json", good, "its content is about good:net1"},
 		{"bad name", "a.json", good, "its content is about good:net1"},
 		{"bad huge", "a:net1.json", bytes.Repeat([]byte(" "), maxRecord+1), "larger than"},
@@ -75,7 +75,7 @@ func TestRecordOfANewerReleaseIsLeftAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	newer := bytes.Replace(data, []byte(`"version": 2`), []byte(`"version": 3`), 1)
+	newer := bytes.Replace(data, []byte(`"version": 3`), []byte(`"version": 4`), 1)
 	if err := os.WriteFile(path, newer, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ import (
 // with its next Put, and not know what it lost. Older versions from oldest on are
 // read: what they lack is empty in them.
 const (
-	version = 2
+	version = 3
 	oldest  = 1
 )
 
@@ -46,6 +46,7 @@ type file struct {
 	ClientID  hexBytes        `json:"clientID"`
 	Lease     lease           `json:"lease,omitzero"`
 	Setup     setup           `json:"setup,omitzero"`
+	Adopted   bool            `json:"adopted,omitempty"`
 	ForPeople json.RawMessage `json:"forPeople,omitempty"` // a forPeople; never read back
 }
 
@@ -57,6 +58,7 @@ type attachment struct {
 	NAD         string          `json:"nad,omitempty"`
 	Wrapped     string          `json:"wrapped,omitempty"`
 	DeviceID    string          `json:"deviceID,omitempty"`
+	IPAM        bool            `json:"ipam,omitempty"`
 	Netns       netns           `json:"netns"`
 	DHCP        json.RawMessage `json:"dhcp,omitempty"`
 }
@@ -95,6 +97,7 @@ type setup struct {
 	Routes   []route      `json:"routes,omitempty"`
 	MTU      int          `json:"mtu,omitempty"`
 	PriorMTU int          `json:"priorMTU,omitempty"`
+	Adopt    bool         `json:"adopt,omitempty"`
 }
 
 type route struct {
@@ -133,14 +136,15 @@ func encode(r engine.Record, now time.Time, wall func(time.Time) time.Time) ([]b
 		Attachment: attachment{
 			ContainerID: r.ContainerID, IfName: r.IfName, Network: r.Network,
 			Pod: pod(r.Pod), NAD: r.NAD, Wrapped: r.Wrapped, DeviceID: r.DeviceID,
-			Netns: netns(r.Netns),
-			DHCP:  r.DHCP,
+			IPAM: r.IPAM, Netns: netns(r.Netns),
+			DHCP: r.DHCP,
 		},
 		Effective: r.Effective,
 		Phase:     string(r.Phase), BootID: r.BootID, Workload: w, OVN: r.OVN, VFIO: r.VFIO,
 		MAC: mac(r.HardwareAddr), ClientID: r.ClientID,
 		Lease:     l,
-		Setup:     setup{Address: r.Setup.Addr, Routes: fileRoutes(r.Setup.Routes), MTU: r.Setup.MTU, PriorMTU: r.Setup.PriorMTU},
+		Setup:     setup{Address: r.Setup.Addr, Routes: fileRoutes(r.Setup.Routes), MTU: r.Setup.MTU, PriorMTU: r.Setup.PriorMTU, Adopt: r.Setup.Adopt},
+		Adopted:   r.Adopted,
 		ForPeople: people,
 	}
 	var b bytes.Buffer
@@ -192,14 +196,15 @@ func decode(data []byte) (engine.Record, error) {
 			Network:      f.Attachment.Network,
 			Pod:          engine.Pod(f.Attachment.Pod),
 			NAD:          f.Attachment.NAD, Wrapped: f.Attachment.Wrapped, DeviceID: f.Attachment.DeviceID,
-			Netns: engine.Netns(f.Attachment.Netns),
-			DHCP:  dhcp,
+			IPAM: f.Attachment.IPAM, Netns: engine.Netns(f.Attachment.Netns),
+			DHCP: dhcp,
 		},
 		Effective: effective,
 		Phase:     engine.Phase(f.Phase), BootID: f.BootID, Workload: engine.Workload(f.Workload), OVN: f.OVN, VFIO: f.VFIO,
 		HardwareAddr: net.HardwareAddr(f.MAC), ClientID: f.ClientID,
-		Lease: f.Lease.lease(),
-		Setup: engine.Setup{Addr: f.Setup.Address, Routes: setupRoutes(f.Setup.Routes), MTU: f.Setup.MTU, PriorMTU: f.Setup.PriorMTU},
+		Lease:   f.Lease.lease(),
+		Setup:   engine.Setup{Addr: f.Setup.Address, Routes: setupRoutes(f.Setup.Routes), MTU: f.Setup.MTU, PriorMTU: f.Setup.PriorMTU, Adopt: f.Setup.Adopt},
+		Adopted: f.Adopted,
 	}, nil
 }
 

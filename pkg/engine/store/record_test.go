@@ -31,7 +31,7 @@ func testRecord() engine.Record {
 			AttachmentID: engine.AttachmentID{ContainerID: "0a1b2c3d4e5f", IfName: "net1"},
 			Network:      "site",
 			Pod:          engine.Pod{Namespace: "default", Name: "web-0", UID: "5f1c"},
-			NAD:          "default/site", Wrapped: "ovn-k8s-cni-overlay", DeviceID: "0000:3b:02.4",
+			NAD:          "default/site", Wrapped: "ovn-k8s-cni-overlay", DeviceID: "0000:3b:02.4", IPAM: true,
 			Netns: engine.Netns{Path: "/run/netns/pod", Cookie: 1<<63 + 1},
 			DHCP:  json.RawMessage(`{"hostname":"<web>","timeout":"30s"}`),
 		},
@@ -53,6 +53,7 @@ func testRecord() engine.Record {
 			Routes: []engine.Route{{Dst: netip.MustParsePrefix("10.9.0.0/16"), Gateway: netip.MustParseAddr("10.77.0.1"), Metric: 100}},
 			MTU:    1400, PriorMTU: 1500,
 		},
+		Adopted: true,
 	}
 }
 
@@ -88,23 +89,33 @@ func TestRecordFile(t *testing.T) {
 	}
 }
 
-// TestRecordFileOfVersion1: an upgrade costs no lease.
-func TestRecordFileOfVersion1(t *testing.T) {
-	old, err := os.ReadFile(filepath.Join("testdata", "record-1.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := decode(old)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := testRecord()
-	want.NAD, want.Wrapped, want.DeviceID, want.Effective, want.OVN, want.VFIO = "", "", "", nil, false, false
-	if diff := cmp.Diff(want, got, byValue); diff != "" {
-		t.Errorf("record (-want +got):\n%s", diff)
-	}
-	if now := testEncode(t, got); !bytes.Contains(now, []byte(`"version": 2`)) {
-		t.Errorf("written again it is\n%s", now)
+// TestRecordFileOfOlderVersions: an upgrade costs no lease.
+func TestRecordFileOfOlderVersions(t *testing.T) {
+	for file, without := range map[string]func(*engine.Record){
+		"record-1.json": func(r *engine.Record) {
+			r.NAD, r.Wrapped, r.DeviceID, r.Effective, r.OVN, r.VFIO = "", "", "", nil, false, false
+			r.IPAM, r.Adopted = false, false
+		},
+		"record-2.json": func(r *engine.Record) { r.IPAM, r.Adopted = false, false },
+	} {
+		t.Run(file, func(t *testing.T) {
+			old, err := os.ReadFile(filepath.Join("testdata", file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := decode(old)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := testRecord()
+			without(&want)
+			if diff := cmp.Diff(want, got, byValue); diff != "" {
+				t.Errorf("record (-want +got):\n%s", diff)
+			}
+			if now := testEncode(t, got); !bytes.Contains(now, []byte(`"version": 3`)) {
+				t.Errorf("written again it is\n%s", now)
+			}
+		})
 	}
 }
 
@@ -231,9 +242,9 @@ func TestEncodeBad(t *testing.T) {
 
 // edits change the good file into one that decode must refuse.
 var edits = []struct{ name, old, new, want string }{
-	{"bad other version", `"version": 2`, `"version": 3`, "version is 3"},
+	{"bad other version", `"version": 3`, `"version": 4`, "version is 4"},
 	{"bad effective object", `"effectiveDHCP": {`, `"effectiveDHCP": {{`, "invalid character"},
-	{"bad no version", `"version": 2,`, ``, "version is 0"},
+	{"bad no version", `"version": 3,`, ``, "version is 0"},
 	{"bad no container", `"containerID": "0a1b2c3d4e5f"`, `"containerID": ""`, "missing"},
 	{"bad no phase", `"phase": "leased",`, ``, "missing"},
 	{"bad unknown field", `"phase"`, `"colour": "red", "phase"`, "colour"},
@@ -271,7 +282,7 @@ func TestDecodeBad(t *testing.T) {
 func FuzzRecord(f *testing.F) {
 	good := testEncode(&testing.T{}, testRecord())
 	f.Add(good)
-	f.Add(bytes.Replace(good, []byte(`"version": 2`), []byte(`"version": 1`), 1))
+	f.Add(bytes.Replace(good, []byte(`"version": 3`), []byte(`"version": 1`), 1))
 	for _, tt := range edits {
 		f.Add(bytes.Replace(good, []byte(tt.old), []byte(tt.new), 1))
 	}

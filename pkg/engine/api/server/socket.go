@@ -66,6 +66,12 @@ func listen(path string, log *slog.Logger) (*listener, error) {
 	return l, nil
 }
 
+// Inherited is Listen for a socket that another process has opened, as systemd does
+// for a unit that starts when it is needed. Its file stays that one's.
+func Inherited(l *net.UnixListener, log *slog.Logger) net.Listener {
+	return &listener{UnixListener: l, path: l.Addr().String(), log: log}
+}
+
 // lockFolder makes the folder if need be, and keeps other engines from looking
 // for a stale socket in it until the file is closed: two of them could each
 // remove the other's new one.

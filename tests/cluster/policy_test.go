@@ -32,7 +32,7 @@ const (
 
 func manifest(t testing.TB, name string) string {
 	t.Helper()
-	text, err := os.ReadFile("../../manifests/" + name)
+	text, err := os.ReadFile("../../manifests/base/" + name)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,13 +12,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 )
 
-const folder = "../../manifests"
+const folder = "../../manifests/base"
 
 // document is one object of a manifest.
 type document struct {
@@ -29,8 +30,9 @@ type document struct {
 
 // kinds are what may be in a manifest, by apiVersion and kind.
 var kinds = map[string]func() any{
-	"v1 Namespace":      func() any { return new(corev1.Namespace) },
-	"v1 ServiceAccount": func() any { return new(corev1.ServiceAccount) },
+	"v1 Namespace":                                                     func() any { return new(corev1.Namespace) },
+	"v1 ServiceAccount":                                                func() any { return new(corev1.ServiceAccount) },
+	"apps/v1 DaemonSet":                                                func() any { return new(appsv1.DaemonSet) },
 	"rbac.authorization.k8s.io/v1 ClusterRole":                         func() any { return new(rbacv1.ClusterRole) },
 	"rbac.authorization.k8s.io/v1 ClusterRoleBinding":                  func() any { return new(rbacv1.ClusterRoleBinding) },
 	"admissionregistration.k8s.io/v1 ValidatingAdmissionPolicy":        func() any { return new(admissionv1.ValidatingAdmissionPolicy) },

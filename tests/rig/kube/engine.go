@@ -50,7 +50,7 @@ func (c *Cluster) InstallManifests(t testing.TB) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Kubectl(t, "", "apply", "--server-side", "-k", filepath.Join(root, "manifests"))
+	c.Kubectl(t, "", "apply", "--server-side", "-k", filepath.Join(root, "manifests/base"))
 	c.ServiceAccount(t, EngineNamespace, "default")
 	for _, may := range []authorizationv1.ResourceAttributes{
 		{Verb: "patch", Resource: "pods"},

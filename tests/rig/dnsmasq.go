@@ -41,11 +41,12 @@ func RunDnsmasq(t testing.TB, n *Netns, cfg ServerConfig) *Dnsmasq {
 		"--log-facility=-", "--log-dhcp",
 		"--interface=" + cfg.Interface, "--except-interface=lo", "--bind-interfaces",
 		"--dhcp-authoritative",
-		// Without it each new client waits for an ICMP echo for three seconds.
-		"--no-ping",
 		"--dhcp-lease-max=5000",
 		"--dhcp-leasefile=" + file.path,
 		fmt.Sprintf("--dhcp-range=%s,%s,%s,%s", cfg.First, cfg.Last, mask, lifetime),
+	}
+	if !cfg.PingCheck {
+		args = append(args, "--no-ping")
 	}
 	if cfg.T1 > 0 {
 		args = append(args,

@@ -28,6 +28,9 @@ type ServerConfig struct {
 	Lifetime, T1, T2 time.Duration
 	// LeaseFile is kept over a restart of the server; empty: a new one.
 	LeaseFile string
+	// PingCheck lets dnsmasq wait for an ICMP echo from an address that it has not
+	// lent before, three seconds for each new client.
+	PingCheck bool
 	// Dnsmasq are further command-line options, for dnsmasq alone.
 	Dnsmasq []string
 }

@@ -55,9 +55,18 @@ func (c *Cluster) KubeconfigOf(t testing.TB, tokenFile string) []byte {
 // AdminKubeconfig is the text of a kubeconfig of the cluster admin.
 func (c *Cluster) AdminKubeconfig(t testing.TB) []byte {
 	t.Helper()
-	cert, key := c.pki.client(t, "admin", "system:masters")
+	return c.UserKubeconfig(t, "admin", "system:masters")
+}
+
+// UserKubeconfig is the text of a kubeconfig of any user.
+func (c *Cluster) UserKubeconfig(t testing.TB, name string, groups ...string) []byte {
+	t.Helper()
+	cert, key := c.pki.client(t, name, groups...)
 	return kubeconfig(t, c.pki.CA, func(u *user) { u.ClientCertificateData, u.ClientKeyData = cert, key })
 }
+
+// CA is the certificate of the cluster's authority as PEM.
+func (c *Cluster) CA() []byte { return c.pki.CA }
 
 // As is the configuration of a client with a token.
 func (c *Cluster) As(token string) *rest.Config {

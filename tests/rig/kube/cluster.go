@@ -23,9 +23,9 @@ import (
 
 // Where the API server is, for nodes and clients alike.
 const (
-	apiHost = "172.30.0.1"
+	APIHost = "172.30.0.1"
 	apiPort = "6443"
-	apiURL  = "https://" + apiHost + ":" + apiPort
+	apiURL  = "https://" + APIHost + ":" + apiPort
 	apiMAC  = "0a:00:ac:1e:00:01"
 )
 
@@ -77,9 +77,10 @@ func Start(t testing.TB) *Cluster {
 	// ports come and go: connections of all nodes would hang until their ARP follows.
 	c.Net.IP(t, "link", "add", "br0", "address", apiMAC, "type", "bridge")
 	c.Net.IP(t, "link", "set", "br0", "up")
-	c.Net.IP(t, "addr", "add", apiHost+"/16", "dev", "br0")
+	c.Net.IP(t, "addr", "add", APIHost+"/16", "dev", "br0")
 	c.pki = newPKI(t, c.folder)
-	c.pki.server(t, "server", net.ParseIP(apiHost), net.IPv4(127, 0, 0, 1), net.IPv4(10, 96, 0, 1))
+	c.pki.server(t, "server", net.ParseIP(APIHost), net.IPv4(127, 0, 0, 1), net.IPv4(10, 96, 0, 1))
+	c.pki.kubeletClient(t)
 	if err := os.WriteFile(c.file("audit-policy.yaml"), auditPolicy, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +145,7 @@ func (c *Cluster) StartAPI(t testing.TB) {
 	t.Helper()
 	c.api = c.Net.Start(t, "kube-apiserver", exec.Command(filepath.Join(c.bin, "kube-apiserver"),
 		"--etcd-servers=http://127.0.0.1:2379",
-		"--bind-address=0.0.0.0", "--advertise-address="+apiHost, "--secure-port="+apiPort,
+		"--bind-address=0.0.0.0", "--advertise-address="+APIHost, "--secure-port="+apiPort,
 		"--tls-cert-file="+c.pki.file("server.crt"), "--tls-private-key-file="+c.pki.file("server.key"),
 		"--client-ca-file="+c.pki.file("ca.crt"), "--cert-dir="+c.file("certs"),
 		"--service-account-issuer="+issuer,
@@ -152,7 +153,9 @@ func (c *Cluster) StartAPI(t testing.TB) {
 		"--service-account-signing-key-file="+c.pki.file("accounts.key"),
 		"--service-cluster-ip-range=10.96.0.0/16",
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
-		"--endpoint-reconciler-type=none",
+		"--allow-privileged=true",
+		"--kubelet-client-certificate="+c.pki.file("kubelet-client.crt"), "--kubelet-client-key="+c.pki.file("kubelet-client.key"),
+		"--kubelet-preferred-address-types=InternalIP",
 		"--audit-policy-file="+c.file("audit-policy.yaml"), "--audit-log-path="+c.file("audit.log"),
 		"--audit-log-mode=blocking-strict",
 	))

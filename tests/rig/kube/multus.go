@@ -59,7 +59,7 @@ func (c *Cluster) StartMultus(t testing.TB, n *node.Node, m Multus) *Runtime {
 	}
 	env := []string{
 		"PATH=" + os.Getenv("PATH"),
-		"KUBERNETES_SERVICE_HOST=" + apiHost, "KUBERNETES_SERVICE_PORT=" + apiPort, "MULTUS_NODE_NAME=" + n.Name,
+		"KUBERNETES_SERVICE_HOST=" + APIHost, "KUBERNETES_SERVICE_PORT=" + apiPort, "MULTUS_NODE_NAME=" + n.Name,
 	}
 	if m.Interposed {
 		config["binDir"] = node.Wrappers

@@ -24,13 +24,7 @@ import (
 // its name.
 func (c *Cluster) Join(t testing.TB, n *node.Node) {
 	t.Helper()
-	i := c.nodes.Add(1) + 1
-	addr := fmt.Sprintf("172.30.%d.%d", i/256, i%256)
-	port := fmt.Sprintf("node%d", i)
-	c.Net.IP(t, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", n.Net.Name)
-	c.Net.IP(t, "link", "set", port, "master", "br0", "up")
-	n.Net.IP(t, "addr", "add", addr+"/16", "dev", "eth0")
-	n.Net.IP(t, "link", "set", "eth0", "up")
+	addr := c.Connect(t, n)
 	object := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: n.Name},
 		Status:     corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: addr}}},
@@ -38,6 +32,19 @@ func (c *Cluster) Join(t testing.TB, n *node.Node) {
 	if _, err := c.Client.CoreV1().Nodes().Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
 		t.Fatalf("create node %s: %v", n.Name, err)
 	}
+}
+
+// Connect gives a node the interface eth0, and returns the address there.
+func (c *Cluster) Connect(t testing.TB, n *node.Node) string {
+	t.Helper()
+	i := c.nodes.Add(1) + 1
+	addr := fmt.Sprintf("172.30.%d.%d", i/256, i%256)
+	port := fmt.Sprintf("node%d", i)
+	c.Net.IP(t, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", n.Net.Name)
+	c.Net.IP(t, "link", "set", port, "master", "br0", "up")
+	n.Net.IP(t, "addr", "add", addr+"/16", "dev", "eth0")
+	n.Net.IP(t, "link", "set", "eth0", "up")
+	return addr
 }
 
 // Namespace makes a Kubernetes namespace of the test's own, with the service account

@@ -59,6 +59,14 @@ func (p *pki) server(t testing.TB, name string, addrs ...net.IP) {
 	p.write(t, name+".key", key)
 }
 
+// kubeletClient makes the files by which the API server asks kubelets.
+func (p *pki) kubeletClient(t testing.TB) {
+	t.Helper()
+	cert, key := p.client(t, "kube-apiserver", "system:masters")
+	p.write(t, "kubelet-client.crt", cert)
+	p.write(t, "kubelet-client.key", key)
+}
+
 // client returns certificate and key of a user of the API.
 func (p *pki) client(t testing.TB, user string, groups ...string) (cert, key []byte) {
 	t.Helper()

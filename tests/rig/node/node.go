@@ -25,6 +25,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -47,6 +48,9 @@ const (
 //go:embed setup.sh
 var setup string
 
+//go:embed machine.sh
+var machine string
+
 // Node is a machine made of namespaces.
 type Node struct {
 	// Name is the host name; no other test has it.
@@ -54,7 +58,10 @@ type Node struct {
 	// Net is the node's network namespace.
 	Net *rig.Netns
 
-	holder *rig.Process
+	// pid is a process that lives as long as the node; namespaces are what it has of
+	// its own.
+	pid        int
+	namespaces []string
 }
 
 var count atomic.Int64
@@ -62,26 +69,60 @@ var count atomic.Int64
 // New makes a node around a network namespace.
 func New(t testing.TB, net *rig.Netns) *Node {
 	t.Helper()
-	rig.Need(t)
-	n := &Node{Name: fmt.Sprintf("node-%d-%d", os.Getpid(), count.Add(1)), Net: net}
-	n.holder = net.Start(t, n.Name, exec.Command("unshare", "--mount", "--uts", "--propagation", "slave",
+	n := newNode(t, net, "--mount", "--uts", "--net")
+	holder := net.Start(t, n.Name, exec.Command("unshare", "--mount", "--uts", "--propagation=slave",
 		"/bin/sh", "-c", setup, "sh", n.Name))
-	n.holder.Lines.Await(t, "readiness of "+n.Name, 0, rig.Patience, func(line string) bool { return line == "ready" })
+	n.pid = holder.PID()
+	awaitReady(t, holder)
 	return n
+}
+
+// NewMachine makes a node that a container runtime can run on: it has processes of
+// its own too, the first of which is init, and shares no mount with the machine, not
+// even /run/netns. All of its processes end with init.
+func NewMachine(t testing.TB, net *rig.Netns, init string) *Node {
+	t.Helper()
+	n := newNode(t, net, "--mount", "--uts", "--net", "--ipc", "--pid")
+	holder := net.Start(t, n.Name, exec.Command("unshare", "--mount", "--uts", "--ipc", "--pid", "--propagation=private",
+		"--fork", "--kill-child", "/bin/sh", "-c", machine, "sh", n.Name, init))
+	awaitReady(t, holder)
+	children := fmt.Sprintf("/proc/%[1]d/task/%[1]d/children", holder.PID())
+	b, err := os.ReadFile(children)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n.pid, err = strconv.Atoi(strings.TrimSpace(string(b))); err != nil {
+		t.Fatalf("the first process of %s: %v", n.Name, err)
+	}
+	return n
+}
+
+func newNode(t testing.TB, net *rig.Netns, namespaces ...string) *Node {
+	t.Helper()
+	rig.Need(t)
+	return &Node{Name: fmt.Sprintf("node-%d-%d", os.Getpid(), count.Add(1)), Net: net, namespaces: namespaces}
+}
+
+func awaitReady(t testing.TB, holder *rig.Process) {
+	t.Helper()
+	holder.Lines.Await(t, "readiness of "+holder.Name, 0, rig.Patience, func(line string) bool { return line == "ready" })
 }
 
 // Path is where a file of the node is found from outside, while the node lives.
 // Sockets can be reached by it, and folders watched.
 func (n *Node) Path(inside string) string {
-	return filepath.Join("/proc", strconv.Itoa(n.holder.PID()), "root", inside)
+	return filepath.Join("/proc", strconv.Itoa(n.pid), "root", inside)
 }
 
 // Enter makes cmd run in the node instead of here. Its program is looked up there.
 func (n *Node) Enter(cmd *exec.Cmd) *exec.Cmd {
-	program := cmd.Args
-	cmd.Args = append([]string{
-		"nsenter", "--target=" + strconv.Itoa(n.holder.PID()), "--mount", "--uts", "--net", "--wdns=/", "--",
-	}, program...)
+	args := append([]string{"nsenter", "--target=" + strconv.Itoa(n.pid), "--wdns=/"}, n.namespaces...)
+	args = append(args, "--")
+	if slices.Contains(n.namespaces, "--pid") {
+		// What joins a PID namespace is a child of nsenter, and must end with it.
+		args = append(args, "setpriv", "--pdeathsig=KILL", "--")
+	}
+	cmd.Args = append(args, cmd.Args...)
 	cmd.Path, cmd.Err = nsenter, nil
 	return cmd
 }

@@ -3,8 +3,10 @@ module github.com/dhcp-meta/dhcp-meta/tests/multus
 go 1.26.0
 
 tool (
+	gopkg.in/k8snetworkplumbingwg/multus-cni.v4/cmd/install_multus
 	gopkg.in/k8snetworkplumbingwg/multus-cni.v4/cmd/multus-daemon
 	gopkg.in/k8snetworkplumbingwg/multus-cni.v4/cmd/multus-shim
+	gopkg.in/k8snetworkplumbingwg/multus-cni.v4/cmd/passthru-cni
 )
 
 require (

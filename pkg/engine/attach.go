@@ -223,6 +223,7 @@ func (e *Engine) establish(ctx context.Context, s *session, prior *Record) (api.
 		return api.Lease{}, both(err, e.goOn(older))
 	}
 	s.reportLeased()
+	s.observe()
 	if s.plan.Keep {
 		err = e.keep(s)
 	} else {

@@ -23,10 +23,11 @@ type Config struct {
 	Devices Devices
 	// Window bounds the time for which a device is borrowed; 0: only its caller does.
 	Window time.Duration
-	// Publisher and Reporter make leases and what happens to them known; nil:
-	// nobody is told.
+	// Publisher, Reporter and Observer make leases and what happens to them known;
+	// nil: nobody is told.
 	Publisher Publisher
 	Reporter  Reporter
+	Observer  Observer
 	// Limited tells what keeps leases from being known outside the node while ADDs
 	// work, OVN's database that is away for instance; nil: nothing ever does.
 	Limited func() error

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"time"
 
+	"github.com/dhcp-meta/dhcp-meta/pkg/engine/dhcp4"
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/network"
 )
 
@@ -50,10 +52,40 @@ type Publication struct {
 	Gateways []netip.Addr
 	// OVN says that OVN-Kubernetes plugs the interface.
 	OVN bool
+	// ByCaller says that whoever asked for the address makes this lease known itself;
+	// what becomes of it later is the publisher's to tell.
+	ByCaller bool
 	// PortSecurity is how far the port of the interface is pinned to Addr. For a VM
 	// it is never network.PortSecurityAuto; for a container that pins IPv4 and leaves
 	// IPv6 as it is.
 	PortSecurity network.PortSecurity
+}
+
+// Observer is told what has become of the lease of each attachment, for those who
+// show it. A call must not block. Those about one attachment come one after the
+// other, those about several side by side.
+type Observer interface {
+	// Observe is told when something may have changed, at each step of a renewal
+	// too; of an ADD not before it has succeeded.
+	Observe(o Observation)
+	// Restored is called once: all that is left from before a restart has been told.
+	Restored()
+}
+
+// Observation is what is to be seen of an attachment.
+type Observation struct {
+	Attachment
+	// Phase is how far it has come; empty: it is over.
+	Phase Phase
+	// State is the client's; it means nothing where Kept is false.
+	State dhcp4.State
+	// Kept says that the engine renews the lease; otherwise it is its guest's.
+	Kept         bool
+	HardwareAddr net.HardwareAddr
+	// Lease is what the record holds: see Phase. Granted is its start on the wall
+	// clock.
+	Lease   dhcp4.Lease
+	Granted time.Time
 }
 
 // Reporter is told what people should know of an attachment. A call must not
@@ -83,6 +115,31 @@ const (
 	ServerRefused EventReason = "ServerRefused"   // a server answered that may not
 	RouteRefused  EventReason = "RouteRefused"    // a route of the lease is not safe to install
 )
+
+// observe tells the observer, if there is one, how things stand. What was never told
+// of needs no end.
+func (s *session) observe() {
+	to := s.cfg.Observer
+	if to == nil || s.adding || !s.observed && (s.rec.Phase == "" || s.rec.Phase == Claimed) {
+		return
+	}
+	s.observed = s.rec.Phase != ""
+	v := s.look()
+	o := Observation{Attachment: s.rec.Attachment, Phase: s.rec.Phase, State: v.state, Kept: s.plan.Keep,
+		HardwareAddr: s.rec.HardwareAddr, Lease: s.rec.Lease}
+	if at := s.cfg.wall(o.Lease.Start); at != nil {
+		o.Granted = *at
+	}
+	to.Observe(o)
+}
+
+// observeEnd tells the observer that the attachment is over, whatever its record says.
+func (s *session) observeEnd() {
+	if s.observed {
+		s.observed = false
+		s.cfg.Observer.Observe(Observation{Attachment: s.att})
+	}
+}
 
 // report tells the reporter, if there is one.
 func (s *session) report(reason EventReason, message string) {

@@ -73,6 +73,12 @@ func (e *Engine) restore(ctx context.Context) (restored, error) {
 			}
 		}
 	}
+	if o := e.cfg.Observer; o != nil {
+		for _, s := range e.all() {
+			s.observe()
+		}
+		o.Restored()
+	}
 	for _, s := range found.keep {
 		s.spread = min(e.cfg.StartupSpread, time.Duration(len(found.keep))*spreadEach)
 	}

@@ -42,6 +42,7 @@ type session struct {
 
 	adding     bool              // an ADD waits for the session
 	published  bool              // a lease was given to the publisher and not withdrawn
+	observed   bool              // the observer was told of it, and not that it is over
 	restored   bool              // from before a restart; not published since
 	toldRoutes []routing.Refusal // refusals that were told of
 	tally      tally
@@ -100,6 +101,11 @@ func (s *session) look() view {
 
 // show makes the session's state visible to others.
 func (s *session) show() {
+	s.see()
+	s.observe()
+}
+
+func (s *session) see() {
 	v := view{phase: s.rec.Phase, setup: s.rec.Setup, state: dhcp4.Stopped, kept: s.plan.Keep, placed: s.rec.placed(), held: s.rec.Lease.Addr, heldUntil: s.rec.Lease.ExpireAt(),
 		hardwareAddr: s.rec.HardwareAddr, clientID: s.rec.ClientID}
 	if s.machine != nil {

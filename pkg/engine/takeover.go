@@ -48,6 +48,7 @@ func (e *Engine) retire(ctx context.Context, old *session, network string) *Reco
 		old.end(ctx)
 		return nil
 	}
+	old.observeEnd()
 	rec := old.rec
 	return &rec
 }

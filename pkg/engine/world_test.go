@@ -46,6 +46,7 @@ type world struct {
 	cluster   cluster
 	devices   *devices // nil: the engine has none
 	audience  *audience
+	observer  Observer
 	passedBy  map[AttachmentID]api.Request // ADDs without an engine
 	passedC   func(AttachmentID)
 	now       func() time.Time // the boot clock, if not the simulated one
@@ -162,6 +163,7 @@ func (w *world) start() (e *Engine, stop func()) {
 	if w.audience != nil {
 		cfg.Publisher, cfg.Reporter = w.audience, w.audience
 	}
+	cfg.Observer = w.observer
 	e = New(cfg)
 	ctx, cancel := context.WithCancel(w.t.Context())
 	done := make(chan error, 1)

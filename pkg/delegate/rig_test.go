@@ -67,7 +67,7 @@ type scripted struct {
 const macvlanResult = `{"cniVersion":"1.1.0","interfaces":[{"name":"net1","mac":"02:00:00:00:00:09","sandbox":"/run/netns/a"}]}`
 
 func (s *scripted) FindInPath(plugin string, paths []string) (string, error) {
-	if plugin != "macvlan" && plugin != "ovn-k8s-cni-overlay" {
+	if plugin != "macvlan" && plugin != "ovn-k8s-cni-overlay" || filepath.Base(paths[0]) == "dhcp-meta-wrapped" {
 		return "", fmt.Errorf("find plugin %s in %v", plugin, paths)
 	}
 	return filepath.Join(paths[0], plugin), nil

@@ -3,7 +3,9 @@ package delegate
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 
 	current "github.com/containernetworking/cni/pkg/types/100"
@@ -15,28 +17,22 @@ import (
 type runner struct {
 	exec    Exec
 	environ []string
-	// path is the program, conf what it gets on standard input, version the CNI
-	// version of conf.
+	// path is the program, find where it is when it is there no longer, conf what it
+	// gets on standard input, version the CNI version of conf.
 	path    string
+	find    func() (string, error)
 	conf    object
 	version string
 }
 
 // runner finds the delegate of c. Nothing runs yet.
 func (p *Plugin) runner(c conf, cniPath string) (runner, error) {
-	dirs, plugin := searchPath(cniPath), c.delegate.text("type")
-	if c.form == interposed {
-		var err error
-		if dirs, err = behind(p.Dir, cniPath); err != nil {
-			return runner{}, err
-		}
-		plugin = p.Name
-	}
-	path, err := p.Exec.FindInPath(plugin, dirs)
+	find := func() (string, error) { return p.find(c, cniPath) }
+	path, err := find()
 	if err != nil {
 		return runner{}, api.WithCode(api.CodeConfig, err)
 	}
-	return runner{exec: p.Exec, environ: p.Environ, path: path, conf: c.delegate, version: c.version}, nil
+	return runner{exec: p.Exec, environ: p.Environ, path: path, find: find, conf: c.delegate, version: c.version}, nil
 }
 
 // add runs ADD and returns the delegate's result.
@@ -58,8 +54,21 @@ func (r runner) run(ctx context.Context, verb string, prevResult json.RawMessage
 	if err != nil {
 		return nil, fmt.Errorf("encode the configuration of %s: %w", r.path, err)
 	}
-	return r.exec.ExecPlugin(ctx, r.path, in, withCommand(r.environ, verb))
+	for try := 0; ; try++ {
+		out, err := r.exec.ExecPlugin(ctx, r.path, in, withCommand(r.environ, verb))
+		if !errors.Is(err, fs.ErrNotExist) || try == movedRetries {
+			return out, err
+		}
+		// An installer has moved it since it was found.
+		path, lost := r.find()
+		if lost != nil {
+			return nil, err
+		}
+		r.path = path
+	}
 }
+
+const movedRetries = 10
 
 // withCommand is our own environment with the verb of the delegate, which is
 // another one when an ADD is undone by a DEL.

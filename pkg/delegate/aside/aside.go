@@ -68,6 +68,10 @@ type Outcome struct {
 	Err *Error
 }
 
+// WrappedFolder is where the installer puts the plugins of a folder whose places the
+// program has taken there.
+func WrappedFolder(dir string) string { return dir + "/" + OwnName + "-wrapped" }
+
 // Error is an error with the code of CNI.
 type Error struct {
 	Code uint
@@ -198,33 +202,50 @@ func decideByEngine(env surroundings, n conf) Way {
 	return Undecided
 }
 
-// Become makes the process the plugin behind it in CNI_PATH; it returns only with
-// an error.
+// Become makes the process the plugin that the program stands before; it returns only
+// with an error.
 func (p Program) Become() *Error {
+	for try := 0; ; try++ {
+		path, e := p.wrapped()
+		if e != nil {
+			return e
+		}
+		err := syscall.Exec(path, append([]string{path}, p.Args...), syscall.Environ())
+		switch {
+		case try == busyRetries:
+		case err == syscall.ENOENT: // the installer has put it elsewhere meanwhile
+			continue
+		case err == syscall.ETXTBSY: // it is being installed by writing into its file
+			time.Sleep(busyDelay)
+			continue
+		}
+		return &Error{codeOther, "execute " + path + ": " + err.Error()}
+	}
+}
+
+// wrapped finds the plugin of our name: where the installer has put it when the
+// program took its place, or behind our folder in CNI_PATH.
+func (p Program) wrapped() (string, *Error) {
+	if path := WrappedFolder(p.Dir) + "/" + p.Name; isFile(path) {
+		return path, nil
+	}
 	cniPath, _ := syscall.Getenv("CNI_PATH")
 	dirs, err := Behind(p.Dir, cniPath)
-	if err != nil {
-		return &Error{codeConfig, err.Error()}
-	}
-	path := ""
 	for _, dir := range dirs {
-		if isFile(dir + "/" + p.Name) {
-			path = dir + "/" + p.Name
-			break
+		if path := dir + "/" + p.Name; isFile(path) {
+			return path, nil
 		}
 	}
-	if path == "" {
-		return &Error{codeConfig, "find plugin " + p.Name + ": it is in none of the folders of CNI_PATH \"" + cniPath + "\" behind " + p.Dir}
+	// An uninstaller may have put the plugin back into its place since we were started
+	// from there. If it is a program of ours that stands there still, the second slash
+	// tells it that it is the second to look.
+	if path := p.Dir + "//" + p.Name; p.Dir[len(p.Dir)-1] != '/' && isFile(path) {
+		return path, nil
 	}
-	for try := 0; ; try++ {
-		err = syscall.Exec(path, append([]string{path}, p.Args...), syscall.Environ())
-		// One that is being installed by writing into its file.
-		if err != syscall.ETXTBSY || try == busyRetries {
-			break
-		}
-		time.Sleep(busyDelay)
+	if err != nil {
+		return "", &Error{codeConfig, err.Error()}
 	}
-	return &Error{codeOther, "execute " + path + ": " + err.Error()}
+	return "", &Error{codeConfig, "find plugin " + p.Name + ": it is in none of the folders of CNI_PATH \"" + cniPath + "\" behind " + p.Dir + ", nor in " + WrappedFolder(p.Dir)}
 }
 
 const (

@@ -81,7 +81,7 @@ func (s *session) admit(ctx context.Context, l dhcp4.Lease) ([]dhcp4.Route, erro
 		return nil, fmt.Errorf("look for routes that the lease must not override: %w", err)
 	}
 	routes, refused := routing.Admit(routing.Policy{
-		DefaultRoute: s.settings.DefaultRoute,
+		DefaultRoute: s.settings.DefaultRoute && !s.hasItsDefault(existing),
 		Allow:        s.settings.Routes.Allow,
 		Deny:         s.settings.Routes.Deny,
 		Protected:    s.cfg.Protected,
@@ -89,6 +89,15 @@ func (s *session) admit(ctx context.Context, l dhcp4.Lease) ([]dhcp4.Route, erro
 	}, l)
 	s.refuseRoutes(refused)
 	return routes, nil
+}
+
+// hasItsDefault tells whether the namespace of an attachment with IPAM has a default
+// route already. Networks of this kind say nowhere whether they want one, and the
+// pod's own stays, unless they name a metric for theirs.
+func (s *session) hasItsDefault(existing []netip.Prefix) bool {
+	isDefault := func(dst netip.Prefix) bool { return dst.Bits() == 0 }
+	return s.rec.IPAM && s.settings.RouteMetric == 0 && slices.ContainsFunc(existing, isDefault) &&
+		!slices.ContainsFunc(s.rec.Setup.Routes, func(r Route) bool { return isDefault(r.Dst) }) // it may be that of this lease
 }
 
 // refuseRoutes tells of routes that are not installed, once each. That a server

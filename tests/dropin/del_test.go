@@ -2,6 +2,7 @@ package dropin
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
@@ -76,4 +77,39 @@ func TestK77DelWithoutEngine(t *testing.T) {
 	server.AwaitHeld(t, "no lease", rig.Nothing)
 	l.engine.AwaitNoRecords(t)
 	s.AwaitAddress(t, "net1", netip.Addr{})
+}
+
+// A pod that has a default route keeps it: the lease's is not in the result, and does
+// not come with the adoption either. What else the lease routes is there.
+func TestDefaultRouteOfThePodStays(t *testing.T) {
+	onBoth(t, func(t *testing.T, l *lab) {
+		pool := rig.Pool(0, 0)
+		pool.Dnsmasq = []string{"--dhcp-option=121,198.51.100.0/24,10.77.0.7,0.0.0.0/0,10.77.0.1"}
+		rig.RunDnsmasq(t, l.Server, pool)
+		s, conf := rig.NewSandbox(t), l.macvlan()
+		s.IP(t, "link", "add", "eth0", "type", "veth", "peer", "name", "peer0")
+		s.IP(t, "link", "set", "peer0", "up")
+		s.IP(t, "link", "set", "eth0", "up")
+		s.IP(t, "address", "add", "10.244.0.5/24", "dev", "eth0")
+		s.IP(t, "route", "add", "default", "via", "10.244.0.1")
+		r := l.add(t, s, conf)
+		for _, route := range r.Routes {
+			if ones, _ := route.Dst.Mask.Size(); ones == 0 {
+				t.Errorf("the result has a default route: %v", r)
+			}
+		}
+		awaitAdoptionWith(t, s, addrOf(r.IPs[0].Address.IP), "198.51.100.0/24")
+		for _, route := range s.Routes(t, "net1") {
+			if route.Dst == "default" {
+				t.Errorf("net1 has a default route: %+v", route)
+			}
+		}
+		if have := s.Routes(t, "eth0"); !slices.ContainsFunc(have, func(r rig.Route) bool { return r.Dst == "default" }) {
+			t.Errorf("the pod's default route is gone: %+v", have)
+		}
+		check := l.conf(conf)
+		check["prevResult"] = r
+		l.run(t, "CHECK", s, check)
+		l.run(t, "DEL", s, conf)
+	})
 }

@@ -198,6 +198,12 @@ func addrOf(ip net.IP) netip.Addr {
 // default route is there once and goes with it.
 func awaitAdoption(t *testing.T, s *rig.Sandbox, addr netip.Addr) {
 	t.Helper()
+	awaitAdoptionWith(t, s, addr, "default")
+}
+
+// awaitAdoptionWith waits for another route than the default one.
+func awaitAdoptionWith(t *testing.T, s *rig.Sandbox, addr netip.Addr, dst string) {
+	t.Helper()
 	ns, err := netns.GetFromPath(s.Path)
 	if err != nil {
 		t.Fatal(err)
@@ -213,9 +219,9 @@ func awaitAdoption(t *testing.T, s *rig.Sandbox, addr netip.Addr) {
 	}
 	for deadline := time.After(rig.Patience); ; {
 		have, table := s.Addresses(t, "net1"), s.Routes(t, "net1")
-		defaults := slices.DeleteFunc(slices.Clone(table), func(r rig.Route) bool { return r.Dst != "default" })
+		there := slices.DeleteFunc(slices.Clone(table), func(r rig.Route) bool { return r.Dst != dst })
 		if len(have) == 1 && have[0].Addr.Addr() == addr && have[0].Valid <= 120 &&
-			len(defaults) == 1 && defaults[0].Source == addr.String() {
+			len(there) == 1 && there[0].Source == addr.String() {
 			return
 		}
 		select {

@@ -15,6 +15,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 )
@@ -37,6 +38,7 @@ var kinds = map[string]func() any{
 	"rbac.authorization.k8s.io/v1 ClusterRoleBinding":                  func() any { return new(rbacv1.ClusterRoleBinding) },
 	"admissionregistration.k8s.io/v1 ValidatingAdmissionPolicy":        func() any { return new(admissionv1.ValidatingAdmissionPolicy) },
 	"admissionregistration.k8s.io/v1 ValidatingAdmissionPolicyBinding": func() any { return new(admissionv1.ValidatingAdmissionPolicyBinding) },
+	"apiextensions.k8s.io/v1 CustomResourceDefinition":                 func() any { return new(apiextensionsv1.CustomResourceDefinition) },
 	"kustomize.config.k8s.io/v1beta1 Kustomization":                    func() any { return new(kustomization) },
 }
 
@@ -133,9 +135,15 @@ func TestLeastPrivilege(t *testing.T) {
 		// Read only, and not needed yet: networks will be chosen by their namespaces.
 		"get namespaces", "list namespaces", "watch namespaces",
 		"get virtualmachineinstances.kubevirt.io", // internal/kube: the MAC of a virtual machine
+		// internal/leaseobjects: what is there of this node, and how it should be.
+		"list dhcpleases.dhcp-meta.io", "watch dhcpleases.dhcp-meta.io",
+		"create dhcpleases.dhcp-meta.io", "patch dhcpleases.dhcp-meta.io", "delete dhcpleases.dhcp-meta.io",
 	}
 	var got []string
 	for _, role := range all[rbacv1.ClusterRole](t) {
+		if role.Name == viewRole {
+			continue
+		}
 		if role.AggregationRule != nil {
 			t.Errorf("%s takes rules from elsewhere", role.Name)
 		}
@@ -164,10 +172,25 @@ func TestLeastPrivilege(t *testing.T) {
 	}
 }
 
+// viewRole is no right of the engine's: it is added to those of people.
+const viewRole = "dhcp-meta-view"
+
+// Whoever may look at a namespace may look at its leases, and no more.
+func TestViewersRights(t *testing.T) {
+	roles := slices.DeleteFunc(all[rbacv1.ClusterRole](t), func(r *rbacv1.ClusterRole) bool { return r.Name != viewRole })
+	if len(roles) != 1 {
+		t.Fatalf("%d roles %s", len(roles), viewRole)
+	}
+	want := []rbacv1.PolicyRule{{APIGroups: []string{"dhcp-meta.io"}, Resources: []string{"dhcpleases"}, Verbs: []string{"get", "list", "watch"}}}
+	if diff := cmp.Diff(want, roles[0].Rules); diff != "" {
+		t.Errorf("rules (-want +got):\n%s", diff)
+	}
+}
+
 // Rights are bound to the engine's service account alone.
 func TestBindings(t *testing.T) {
 	accounts := all[corev1.ServiceAccount](t)
-	roles := all[rbacv1.ClusterRole](t)
+	roles := slices.DeleteFunc(all[rbacv1.ClusterRole](t), func(r *rbacv1.ClusterRole) bool { return r.Name == viewRole })
 	bindings := all[rbacv1.ClusterRoleBinding](t)
 	if len(accounts) != 1 || len(roles) != 1 || len(bindings) != 1 {
 		t.Fatalf("%d accounts, %d roles, %d bindings", len(accounts), len(roles), len(bindings))

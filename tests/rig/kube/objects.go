@@ -92,12 +92,14 @@ type PodSpec struct {
 	// Networks is the annotation that asks Multus for networks, in either form.
 	Networks            string
 	Labels, Annotations map[string]string
-	// Account is its service account, "default" when empty.
+	// Account is its service account, "default" when empty; Image is what it runs, where
+	// there is a kubelet.
 	Account     string
+	Image       string
 	HostNetwork bool
 }
 
-// Pod makes a pod object. No kubelet ever sees it.
+// Pod makes a pod object. Unless a rig/kubelet is in the cluster, no kubelet ever sees it.
 func (c *Cluster) Pod(t testing.TB, namespace string, spec PodSpec) *corev1.Pod {
 	t.Helper()
 	if spec.Name == "" {
@@ -110,6 +112,9 @@ func (c *Cluster) Pod(t testing.TB, namespace string, spec PodSpec) *corev1.Pod 
 		}
 		annotations[nadv1.NetworkAttachmentAnnot] = spec.Networks
 	}
+	if spec.Image == "" {
+		spec.Image = "none"
+	}
 	no := false
 	object := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: spec.Name, Labels: spec.Labels, Annotations: annotations},
@@ -118,7 +123,7 @@ func (c *Cluster) Pod(t testing.TB, namespace string, spec PodSpec) *corev1.Pod 
 			ServiceAccountName:           spec.Account,
 			HostNetwork:                  spec.HostNetwork,
 			AutomountServiceAccountToken: &no,
-			Containers:                   []corev1.Container{{Name: "main", Image: "none"}},
+			Containers:                   []corev1.Container{{Name: "main", Image: spec.Image}},
 		},
 	}
 	pod, err := c.Client.CoreV1().Pods(namespace).Create(t.Context(), object, metav1.CreateOptions{})

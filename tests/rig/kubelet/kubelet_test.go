@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { kube.Main(m) }
 
-// A pod is scheduled, runs and goes, and a node leaves nothing on the machine even when
+// A pod is scheduled, runs and goes, with Multus too, and a node leaves nothing on the machine even when
 // it ends with pods on it.
 func TestPodRuns(t *testing.T) {
 	c := kube.Shared(t)
@@ -31,6 +31,7 @@ func TestPodRuns(t *testing.T) {
 			t.Errorf("the pod's address is %q", addr)
 		}
 		c.Kubectl(t, "", "delete", "--timeout=60s", "pod/goes")
+		n.InstallMultus(t)
 	})
 	left, err := filepath.Glob(fmt.Sprintf("/sys/fs/cgroup/*/dhcp-meta-%d", os.Getpid()))
 	if err != nil || len(left) > 0 {

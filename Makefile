@@ -15,7 +15,7 @@ DEPS := dnsmasq:dnsmasq-base kea-dhcp4:kea-dhcp4-server ip:iproute2 \
         dhcpd:isc-dhcp-server dhcrelay:isc-dhcp-relay nft:nftables \
         ping:iputils-ping nsenter:util-linux busybox:busybox gcc:gcc jq:jq \
         ovs-vswitchd:openvswitch-switch ovn-northd:ovn-central \
-        ovn-controller:ovn-host ethtool:ethtool containerd:containerd runc:runc
+        ovn-controller:ovn-host ethtool:ethtool containerd:containerd runc:runc buildah:buildah
 
 # How long each fuzz target runs in `make fuzz`.
 FUZZTIME ?= 3m
@@ -40,6 +40,11 @@ vm-image: ## build what the emulated node of tests/vm boots from, once, and inst
 build: ## build both programs, static, into bin/
 	@mkdir -p bin
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
+
+.PHONY: image
+image: ## build the image for amd64 and arm64, as OCI archives in bin/ (root)
+	@tests/install-deps buildah:buildah
+	@images/build bin
 
 .PHONY: demo
 demo: deps build ## show the main job on real parts (root; about a minute)

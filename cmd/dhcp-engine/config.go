@@ -18,6 +18,7 @@ type config struct {
 	stateDir       string
 	socket         string
 	metricsAddress string // empty: off
+	pprofAddress   string // empty: off
 	netnsRoots     []string
 	// protected are networks that no route of a lease may reach: IPv4, without
 	// host bits.
@@ -51,13 +52,14 @@ const noNetworks = "none"
 
 // raw is a config as it was written.
 type raw struct {
-	stateDir, socket, metricsAddress *string
-	netnsRoots, protected            *[]string
-	exchanges, spread                *string
-	logLevel, logFormat              *string
-	pidFile                          *string
-	cluster                          rawCluster
-	dropIn                           rawDropIn
+	stateDir, socket             *string
+	metricsAddress, pprofAddress *string
+	netnsRoots, protected        *[]string
+	exchanges, spread            *string
+	logLevel, logFormat          *string
+	pidFile                      *string
+	cluster                      rawCluster
+	dropIn                       rawDropIn
 }
 
 func declare(getenv func(string) string) (*input, raw) {
@@ -66,6 +68,7 @@ func declare(getenv func(string) string) (*input, raw) {
 		stateDir:       in.text("state-dir", "/var/lib/dhcp-meta", "`folder` for what must survive a restart"),
 		socket:         in.text("socket", api.DefaultSocket, "`path` of the unix socket that the plugin talks to"),
 		metricsAddress: in.text("metrics-address", "off", "`host:port` for /metrics, /healthz and /readyz, or off"),
+		pprofAddress:   in.text("pprof-address", "off", "`host:port` for profiles of the program itself, below /debug/pprof/, or off"),
 		netnsRoots: in.list("netns-root", []string{"/run/netns", "/var/run/netns", "/proc"},
 			"`folder` below which network namespaces may lie; repeatable, in the variable separated by colons"),
 		protected: in.list("protected-network", []string{noNetworks},
@@ -95,10 +98,8 @@ func parseConfig(args []string, getenv func(string) string) (config, error) {
 	if len(cfg.socket) > maxSocket {
 		in.check("socket", fmt.Errorf("%q has %d bytes, a socket's path at most %d", cfg.socket, len(cfg.socket), maxSocket))
 	}
-	if *r.metricsAddress != "off" {
-		cfg.metricsAddress = *r.metricsAddress
-		in.check("metrics-address", hostPort(cfg.metricsAddress))
-	}
+	cfg.metricsAddress = in.address("metrics-address", *r.metricsAddress)
+	cfg.pprofAddress = in.address("pprof-address", *r.pprofAddress)
 	for _, root := range cfg.netnsRoots {
 		in.check("netns-root", absolute(root))
 	}
@@ -157,6 +158,15 @@ func (in *input) spread(text string) time.Duration {
 		in.check("startup-spread", fmt.Errorf("%q is no duration from 0s to 10m", text))
 	}
 	return d
+}
+
+// address is where something is served; empty: nowhere.
+func (in *input) address(name, text string) string {
+	if text == "off" {
+		return ""
+	}
+	in.check(name, hostPort(text))
+	return text
 }
 
 func absolute(path string) error {

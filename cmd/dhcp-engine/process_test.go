@@ -125,6 +125,24 @@ func get(t *testing.T, url string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
+// Profiles are there where --pprof-address says, and nowhere without it.
+func TestProfiles(t *testing.T) {
+	dir := t.TempDir()
+	p := start(t, "--state-dir", dir, "--socket", filepath.Join(dir, "s"),
+		"--metrics-address", "127.0.0.1:0", "--pprof-address", "127.0.0.1:0")
+	metrics, profiles, _ := strings.Cut(p.await(t, `"?dhcp-engine listens"?.* metrics=(\S+ pprof=\S+)`), " pprof=")
+	metrics, profiles = "http://"+metrics, "http://"+profiles
+	if status, body := get(t, profiles+"/debug/pprof/goroutine?debug=1"); status != http.StatusOK || !strings.Contains(body, "goroutine profile:") {
+		t.Errorf("profile of goroutines: status %d: %.200s", status, body)
+	}
+	if status, _ := get(t, metrics+"/debug/pprof/"); status != http.StatusNotFound {
+		t.Errorf("profiles beside the metrics: status %d, want 404", status)
+	}
+	if status, _ := get(t, profiles+"/metrics"); status != http.StatusNotFound {
+		t.Errorf("metrics beside the profiles: status %d, want 404", status)
+	}
+}
+
 // TestProcess takes the program through a life: start beside a corrupt record,
 // probes, a second one that is refused, SIGTERM, SIGKILL and start again.
 func TestProcess(t *testing.T) {

@@ -3,16 +3,11 @@ package main
 import (
 	"context"
 	crand "crypto/rand"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"net"
-	"net/http"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/dhcp-meta/dhcp-meta/internal/boot"
@@ -60,13 +55,16 @@ func serve(ctx context.Context, cfg config, log *slog.Logger) error {
 	}
 	api := server.New(cnidhcp.Completed{Backend: eng, Networks: networks}, log)
 
-	metrics, metricsAt, err := listenMetrics(cfg.metricsAddress)
+	metrics, err := listenFor("metrics", cfg.metricsAddress, metricsHandler(api, registry))
 	if err != nil {
 		return err
 	}
-	if metrics != nil {
-		defer metrics.Close()
+	defer metrics.close()
+	profiles, err := listenFor("profiles", cfg.pprofAddress, profilesHandler())
+	if err != nil {
+		return err
 	}
+	defer profiles.close()
 	socket, err := server.Listen(cfg.socket, log)
 	if err != nil {
 		return err
@@ -77,12 +75,11 @@ func serve(ctx context.Context, cfg config, log *slog.Logger) error {
 		return err
 	}
 	log.Info("dhcp-engine listens", "version", build.Version(), "socket", cfg.socket, "stateDir", cfg.stateDir,
-		"metrics", metricsAt, "netnsRoots", cfg.netnsRoots)
+		"metrics", metrics.at(), "pprof", profiles.at(), "netnsRoots", cfg.netnsRoots)
 
 	g, ctx := errgroup.WithContext(ctx)
-	if metrics != nil {
-		g.Go(func() error { return serveMetrics(ctx, metrics, api, registry) })
-	}
+	metrics.start(ctx, g)
+	profiles.start(ctx, g)
 	// The engine goes on until the last request is answered: a Detach that runs
 	// when the signal comes is carried to its end.
 	engineCtx, stopEngine := context.WithCancel(context.WithoutCancel(ctx))
@@ -129,32 +126,4 @@ func newRegistry() *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(info, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return r
-}
-
-// listenMetrics returns where /metrics is served, for people too; nil: nowhere.
-func listenMetrics(address string) (net.Listener, string, error) {
-	if address == "" {
-		return nil, "off", nil
-	}
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		return nil, "", fmt.Errorf("serve metrics: %w", err)
-	}
-	return l, l.Addr().String(), nil // with the port that :0 became
-}
-
-// serveMetrics serves /metrics, and the probes of api where kubelet reaches
-// them, until ctx ends.
-func serveMetrics(ctx context.Context, l net.Listener, api http.Handler, registry *prometheus.Registry) error {
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	mux.Handle("GET /healthz", api)
-	mux.Handle("GET /readyz", api)
-	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
-	stop := context.AfterFunc(ctx, func() { srv.Close() })
-	defer stop()
-	if err := srv.Serve(l); ctx.Err() == nil {
-		return fmt.Errorf("serve metrics: %w", err)
-	}
-	return nil
 }

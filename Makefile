@@ -15,7 +15,8 @@ DEPS := dnsmasq:dnsmasq-base kea-dhcp4:kea-dhcp4-server ip:iproute2 \
         dhcpd:isc-dhcp-server dhcrelay:isc-dhcp-relay nft:nftables \
         ping:iputils-ping nsenter:util-linux busybox:busybox gcc:gcc jq:jq \
         ovs-vswitchd:openvswitch-switch ovn-northd:ovn-central \
-        ovn-controller:ovn-host ethtool:ethtool containerd:containerd runc:runc buildah:buildah
+        ovn-controller:ovn-host ethtool:ethtool containerd:containerd runc:runc buildah:buildah \
+        promtool:prometheus
 
 # How long each fuzz target runs in `make fuzz`.
 FUZZTIME ?= 3m

@@ -1,0 +1,233 @@
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	nadv1 "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/apis/k8s.cni.cncf.io/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/dhcp-meta/dhcp-meta/internal/kube"
+	"github.com/dhcp-meta/dhcp-meta/pkg/engine/api"
+	"github.com/dhcp-meta/dhcp-meta/pkg/engine/network"
+)
+
+// Types of plugins in a configuration.
+const (
+	ourType  = "dhcp-meta"
+	ovnType  = "ovn-k8s-cni-overlay"
+	ipamType = "dhcp"
+)
+
+// definition is a NetworkAttachmentDefinition, as far as it is looked at.
+type definition struct {
+	name string // namespace/name
+	// ours: its addresses come by us; annotated: by its annotation.
+	ours, annotated bool
+	settings        network.Settings
+	wrong           error
+	// plugins are all in its configuration, each after that which wraps it.
+	plugins []pluginConf
+}
+
+// pluginConf is what is read of one plugin's configuration.
+type pluginConf struct {
+	Type   string `json:"type"`
+	Master string `json:"master"`
+	// InContainer says that the master is one of the pod's own interfaces.
+	InContainer bool `json:"linkInContainer"`
+	IPAM        struct {
+		Type string `json:"type"`
+	} `json:"ipam"`
+	Delegate *pluginConf  `json:"delegate"`
+	Plugins  []pluginConf `json:"plugins"`
+}
+
+func (p pluginConf) all() []pluginConf {
+	list := []pluginConf{p}
+	for _, inner := range p.Plugins {
+		list = append(list, inner.all()...)
+	}
+	if p.Delegate != nil {
+		list = append(list, p.Delegate.all()...)
+	}
+	return list
+}
+
+func define(nad *nadv1.NetworkAttachmentDefinition) definition {
+	d := definition{name: nad.Namespace + "/" + nad.Name, annotated: kube.Annotated(nad)}
+	d.ours, d.settings, d.wrong = kube.Describe(nad)
+	var outer pluginConf
+	if json.Unmarshal([]byte(nad.Spec.Config), &outer) == nil { // otherwise wrong has it
+		d.plugins = outer.all()
+	}
+	return d
+}
+
+// interposed are the plugins under whose names dhcp-meta must be found.
+func (d definition) interposed() (names []string) {
+	if !d.ours || slices.ContainsFunc(d.plugins, func(p pluginConf) bool { return p.Type == ourType }) {
+		return nil
+	}
+	for _, p := range d.plugins {
+		if p.Type != "" {
+			names = append(names, p.Type)
+		}
+	}
+	return names
+}
+
+func (d definition) ovn() bool {
+	return slices.ContainsFunc(d.plugins, func(p pluginConf) bool { return p.Type == ovnType })
+}
+
+func (c *cluster) readNetworks(ctx context.Context) {
+	list, err := c.nads.K8sCniCncfIoV1().NetworkAttachmentDefinitions(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		c.networkErr = err
+		return
+	}
+	for i := range list.Items {
+		c.networks = append(c.networks, define(&list.Items[i]))
+	}
+}
+
+// networks are the definitions that are known.
+func (e *examination) networks() []definition {
+	if e.cluster == nil {
+		return nil
+	}
+	return e.cluster.networks
+}
+
+func (e *examination) checkNetworks(context.Context) ([]Finding, string) {
+	switch {
+	case e.cluster == nil:
+		return nil, ""
+	case apierrors.IsNotFound(e.cluster.networkErr):
+		return []Finding{{DefinitionsMissing, Error, "the cluster knows no NetworkAttachmentDefinitions", e.cluster.networkErr.Error(),
+			"install Multus, whose manifest has that CRD"}}, ""
+	case e.cluster.networkErr != nil:
+		return nil, "" // the right that is missing was told of
+	}
+	var found []Finding
+	ours := 0
+	for _, d := range e.cluster.networks {
+		if d.ours {
+			ours++
+			found = append(found, e.judgeNetwork(d)...)
+			found = append(found, judgeMasters(d, linkState)...)
+		}
+	}
+	found = append(found, judgeMarks(e.cluster.networks, filepath.Join(e.cfg.StateDir, api.NetworksFile))...)
+	return found, fmt.Sprintf("definitions: %d, for DHCP: %d", len(e.cluster.networks), ours)
+}
+
+// judgeNetwork holds a network of ours against the rules of an ADD, and against what
+// takes its time there.
+func (e *examination) judgeNetwork(d definition) (found []Finding) {
+	if d.wrong != nil {
+		found = append(found, Finding{NetworkWrong, Error, "each ADD on network " + d.name + " fails with code 7", d.wrong.Error(),
+			"mend the definition, or the ClusterUserDefinedNetwork that it is made from"})
+	}
+	for _, p := range d.plugins {
+		switch {
+		case p.IPAM.Type == "":
+		case p.Type == ovnType:
+			found = append(found, Finding{NetworkIPAM, Error, "OVN-Kubernetes does not take network " + d.name + ": it has ipam",
+				seen("ipam.type is %q in its configuration", p.IPAM.Type), "take ipam out; that its addresses come by DHCP is said by the mark alone"})
+		case p.IPAM.Type != "static" && p.IPAM.Type != ipamType: // static for IPv6 beside DHCP is a use
+			found = append(found, Finding{NetworkIPAM, Warning, "interfaces on network " + d.name + " get another address besides the leased one",
+				seen("ipam.type of plugin %s is %q", p.Type, p.IPAM.Type), "take ipam out, unless both addresses are meant"})
+		}
+	}
+	if need := slowest(d.settings); d.settings.Timeout > 0 && d.settings.Timeout < need {
+		found = append(found, Finding{NetworkTimeout, Warning, "ADDs on network " + d.name + " may end before a healthy server has answered",
+			seen("timeout is %s; a server that pings an address before it offers it takes 3 s, and with conflictDetection %s it takes %s in all",
+				d.settings.Timeout, d.settings.ConflictDetection, need),
+			"leave timeout out: then it is what the runtime leaves, 110 s"})
+	}
+	for _, place := range []struct{ key, has, want string }{
+		{"socket", d.settings.Socket, e.cfg.Socket},
+		{"stateDir", d.settings.StateDir, e.cfg.StateDir},
+	} {
+		if place.has != place.want && place.has != network.DefaultSocket && place.has != network.DefaultStateDir {
+			found = append(found, Finding{NetworkElsewhere, Error, "network " + d.name + " asks another engine",
+				seen("its %s is %s, the engine's is %s", place.key, place.has, place.want), "take " + place.key + " out of its dhcp object"})
+		}
+	}
+	return found
+}
+
+// slowest is how long an ADD may take with a server that is well: its ping check, a
+// first DISCOVER that is lost, and our own look for conflicts (RFC 5227, 2.1.1).
+func slowest(s network.Settings) time.Duration {
+	const ping, resend = 3 * time.Second, 4 * time.Second
+	probing := map[network.ConflictDetection]time.Duration{
+		network.ConflictDetectionFast: 250 * time.Millisecond,
+		network.ConflictDetectionFull: 7 * time.Second,
+	}[s.ConflictDetection]
+	return (ping + resend + probing).Round(time.Second)
+}
+
+// linkState tells of an interface of the node.
+func linkState(name string) (up bool, err error) {
+	i, err := net.InterfaceByName(name)
+	if err != nil {
+		return false, err
+	}
+	return i.Flags&net.FlagUp != 0, nil
+}
+
+func judgeMasters(d definition, state func(string) (up bool, err error)) (found []Finding) {
+	for _, p := range d.plugins {
+		if p.Master == "" || p.InContainer {
+			continue
+		}
+		up, err := state(p.Master)
+		switch {
+		case err != nil:
+			found = append(found, Finding{MasterMissing, Warning, "network " + d.name + " has no interface on this node to stand on",
+				seen("master of plugin %s is %s: %v", p.Type, p.Master, err), "mend master, or keep pods of this network from this node"})
+		case !up:
+			found = append(found, Finding{MasterDown, Warning, "the interface under network " + d.name + " is down on this node",
+				seen("master of plugin %s is %s, and is not up", p.Type, p.Master), "ip link set " + p.Master + " up, and find who has it down"})
+		}
+	}
+	return found
+}
+
+// judgeMarks holds the list that plugins read while no engine answers against the
+// marks of now.
+func judgeMarks(networks []definition, path string) []Finding {
+	want := []string{}
+	for _, d := range networks {
+		if d.annotated {
+			want = append(want, d.name)
+		}
+	}
+	slices.Sort(want)
+	var have api.Networks
+	data, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(data, &have)
+	}
+	if err == nil && slices.Equal(want, have.Marked) {
+		return nil
+	}
+	how := fmt.Sprintf("%s has %s, the API has %s", path, cmp.Or(strings.Join(have.Marked, ", "), "none"), cmp.Or(strings.Join(want, ", "), "none"))
+	if err != nil {
+		how = err.Error()
+	}
+	return []Finding{{MarksStale, Warning, "plugins do not know which networks are marked while the engine is away", how,
+		"the engine writes the list when networks change: does it run, and see the API? its log says why not"}}
+}

@@ -1,0 +1,292 @@
+package doctor
+
+import (
+	"bytes"
+	"context"
+	"debug/buildinfo"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/dhcp-meta/dhcp-meta/pkg/delegate/aside"
+)
+
+// Where the installer puts things below the folder of plugins.
+const (
+	wrappers = "dhcp-meta-wrappers" // dhcp-meta under other plugins' names
+	wrapped  = "dhcp-meta-wrapped"  // originals in whose place dhcp-meta stands
+)
+
+// program is a file under a plugin's name.
+type program struct {
+	path string
+	// ours is whether it is dhcp-meta, of the same build as the engine's or not.
+	ours, sameBuild bool
+	build           string // of another build, as far as it tells
+	executable      bool
+	// foreign is the machine that it is for, if it is another one.
+	foreign string
+}
+
+// shelf is what can be seen of folders with plugins.
+type shelf interface {
+	// folder tells whether a folder can be seen from here.
+	folder(dir string) bool
+	// names are the files in a folder.
+	names(dir string) []string
+	// find looks at a file; false where there is none.
+	find(path string) (program, bool)
+}
+
+func (e *examination) checkPlugins(context.Context) ([]Finding, string) {
+	own, err := os.ReadFile(e.cfg.OwnPlugin)
+	if err != nil {
+		own = nil // then builds are not compared
+	}
+	s := disk{own}
+	if !s.folder(e.cfg.BinDir) {
+		return []Finding{{BinDirUnseen, Note, "the node's plugins cannot be looked at: " + e.cfg.BinDir + " is not seen from here",
+			"no such folder", "mount it read-only into the engine's container at the same path, or say --bin-dir"}}, ""
+	}
+	j := judgement{shelf: s, binDir: e.cfg.BinDir, search: []string{e.cfg.BinDir}, networks: e.networks()}
+	if e.multus != nil && e.multus.known() {
+		j.search, j.known = e.multus.Search(), true
+	}
+	found := j.run()
+	return found, "in order of the search in " + strings.Join(j.search, ", ")
+}
+
+// judgement holds what lies in the folders against what is needed there.
+type judgement struct {
+	shelf
+	binDir string
+	// search is where Multus looks; known: it said so itself.
+	search   []string
+	known    bool
+	networks []definition
+	found    []Finding
+	looked   map[string]bool // paths that were judged
+}
+
+func (j *judgement) run() []Finding {
+	j.looked = map[string]bool{}
+	unseen := slices.DeleteFunc(slices.Clone(j.search), j.folder)
+	if len(unseen) > 0 {
+		j.add(SearchPathUnseen, Note, "some of the folders that Multus searches cannot be looked at: "+strings.Join(unseen, ", "),
+			"no such folder here", "mount them read-only into the engine's container at the same path to have them checked")
+	}
+	// What is behind a folder that is not seen may be hidden by it.
+	blind := len(unseen) > 0
+	if p, ok := j.first(j.search, aside.OwnName); ok {
+		j.usable(p, Error)
+	} else if !blind {
+		j.add(PluginMissing, Error, "the plugin dhcp-meta is not among the node's plugins", seen("it is in none of %s", strings.Join(j.search, ", ")),
+			"look at the init container install of the engine's pod; without it: dhcp-engine install --bin-dir "+j.binDir)
+	}
+	if blind {
+		return j.found
+	}
+	needed := map[string]string{} // plugin: network
+	for _, d := range j.networks {
+		for _, name := range d.interposed() {
+			needed[name] = d.name
+		}
+		j.delegates(d)
+	}
+	names := slices.Concat(keysOf(needed), j.names(filepath.Join(j.binDir, wrappers)), j.names(filepath.Join(j.binDir, wrapped)))
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		if name == aside.IPAMName {
+			continue // ours is the plugin itself, and stands before nobody
+		}
+		j.interposed(name, needed[name])
+	}
+	return j.found
+}
+
+// delegates looks for the plugins that a network of type dhcp-meta wraps.
+func (j *judgement) delegates(d definition) {
+	if !d.ours || len(d.interposed()) > 0 {
+		return
+	}
+	for _, p := range d.plugins {
+		if p.Type == "" || p.Type == ourType {
+			continue
+		}
+		if got, ok := j.first(j.search, p.Type); ok {
+			j.usable(got, Error)
+			continue
+		}
+		j.add(DelegateMissing, Error, "each ADD on network "+d.name+" fails: its plugin "+p.Type+" is not on this node",
+			seen("it is in none of %s", strings.Join(j.search, ", ")), "install that plugin on the node")
+	}
+}
+
+// interposed looks for ours in front of a plugin, and for that plugin behind it.
+// network is one that needs it; empty: it was installed, and none does yet.
+func (j *judgement) interposed(name, network string) {
+	level, whose := Error, "network "+network+" gets no address by DHCP"
+	if network == "" {
+		level, whose = Warning, "networks that will be marked get no address by DHCP"
+	}
+	aside := filepath.Join(wrapped, name)
+	first, ok := j.first(j.search, name)
+	switch {
+	case !ok:
+		j.add(BehindMissing, level, "the plugin "+name+" is nowhere on this node", seen("it is in none of %s", strings.Join(j.search, ", ")),
+			"is the network plugin installed on this node, and its pod ready?")
+		return
+	case !first.ours:
+		if _, swapped := j.find(filepath.Join(filepath.Dir(first.path), aside)); swapped {
+			j.add(SwapUndone, level, whose+": "+name+" was put back over dhcp-meta", seen("%s is not dhcp-meta, and what it stood for is in %s", first.path, wrapped),
+				"look at the container keep-installed of the engine's pod, whose work it is to put ours there again")
+			return
+		}
+		if !j.known { // a folder of wrappers may be searched first
+			return
+		}
+		j.add(MultusSearchPath, level, whose+": Multus finds "+name+" before dhcp-meta", seen("the first of %s that has it is %s", strings.Join(j.search, ", "), first.path),
+			fmt.Sprintf("set \"binDir\": \"%s\" in Multus's %s and CNI_PATH=%s in its daemon's environment; or install with --mode swap where Multus is somebody else's", filepath.Join(j.binDir, wrappers), configKey, j.binDir))
+		return
+	}
+	j.usable(first, level)
+	j.behind(name, first, level)
+}
+
+// behind looks for the real plugin: in its own place among those that were swapped,
+// else in the folders that come after ours.
+func (j *judgement) behind(name string, first program, level Level) {
+	dir := filepath.Dir(first.path)
+	last := len(j.search) - 1 - slices.Index(reversed(j.search), dir)
+	behind := append([]string{filepath.Join(dir, wrapped)}, j.search[last+1:]...)
+	real, ok := j.first(behind, name)
+	switch {
+	case !ok:
+		j.add(BehindMissing, level, "dhcp-meta stands before "+name+", and nothing behind it: every pod of that plugin fails",
+			seen("%s is ours, and %s is in none of %s", first.path, name, strings.Join(behind, ", ")),
+			"set CNI_PATH="+j.binDir+" for Multus' daemon, and see that the network plugin has installed "+name+" there")
+	case real.ours:
+		j.add(BehindOurs, Error, "dhcp-meta stands before itself in place of "+name, seen("%s and %s are both ours", first.path, real.path),
+			"have the network plugin install "+name+" again, or dhcp-engine uninstall and install")
+	default:
+		j.usable(real, level)
+	}
+}
+
+// usable judges a file that is to be executed, once.
+func (j *judgement) usable(p program, level Level) {
+	if j.looked[p.path] {
+		return
+	}
+	j.looked[p.path] = true
+	switch {
+	case !p.executable:
+		j.add(PluginNoProgram, level, p.path+" cannot be executed", "no x in its mode, or it is no file", "chmod 755 "+p.path)
+	case p.foreign != "":
+		j.add(PluginArchitecture, level, p.path+" is for another machine", seen("it is for %s, this node is %s", p.foreign, runtime.GOARCH),
+			"install an image of the node's architecture")
+	case p.ours && !p.sameBuild:
+		j.add(PluginVersion, Warning, p.path+" is dhcp-meta of another build than the engine", seen("it differs from the one beside dhcp-engine (%s)", p.build),
+			"restart the engine's pod on this node: its init container installs the plugin")
+	}
+}
+
+func (j *judgement) add(id ID, level Level, what, how, do string) {
+	j.found = append(j.found, Finding{id, level, what, how, do})
+}
+
+// first is what a search in dirs finds.
+func (j *judgement) first(dirs []string, name string) (program, bool) {
+	for _, dir := range dirs {
+		if p, ok := j.find(filepath.Join(dir, name)); ok {
+			return p, true
+		}
+	}
+	return program{}, false
+}
+
+func keysOf(m map[string]string) (keys []string) {
+	for k := range m {
+		keys = append(keys, k)
+	}
+	return keys
+}
+
+func reversed(list []string) []string {
+	list = slices.Clone(list)
+	slices.Reverse(list)
+	return list
+}
+
+// disk is the shelf of this file system.
+type disk struct {
+	own []byte // the plugin of this build
+}
+
+func (disk) folder(dir string) bool {
+	fi, err := os.Stat(dir)
+	return err == nil && fi.IsDir()
+}
+
+func (disk) names(dir string) (names []string) {
+	entries, _ := os.ReadDir(dir) // none where there is no such folder
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), ".") && !e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}
+
+func (d disk) find(path string) (program, bool) {
+	fi, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return program{}, false
+	}
+	p := program{path: path}
+	if err != nil || !fi.Mode().IsRegular() {
+		return p, true
+	}
+	p.executable = fi.Mode().Perm()&0o111 != 0
+	p.foreign = foreign(path)
+	if len(d.own) > 0 && fi.Size() == int64(len(d.own)) {
+		if content, err := os.ReadFile(path); err == nil && bytes.Equal(content, d.own) {
+			p.ours, p.sameBuild = true, true
+			return p, true
+		}
+	}
+	if info, err := buildinfo.ReadFile(path); err == nil && strings.HasSuffix(info.Path, "/cmd/dhcp-meta") {
+		p.ours, p.sameBuild, p.build = true, len(d.own) == 0, info.Main.Version
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				p.build += " " + s.Value
+			}
+		}
+	}
+	return p, true
+}
+
+// foreign is the machine that an ELF file is for, when it is another one than ours; a
+// script is for all.
+func foreign(path string) string {
+	f, err := elf.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	own, err := elf.Open("/proc/self/exe")
+	if err != nil {
+		return ""
+	}
+	defer own.Close()
+	if f.Machine == own.Machine {
+		return ""
+	}
+	return strings.ToLower(strings.TrimPrefix(f.Machine.String(), "EM_"))
+}

@@ -1,0 +1,74 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/dhcp-meta/dhcp-meta/internal/ipamconf"
+	"github.com/dhcp-meta/dhcp-meta/pkg/engine/api"
+)
+
+// runtimeLimit is what a runtime gives a plugin, containerd and CRI-O alike.
+const runtimeLimit = 2 * time.Minute
+
+// checkDHCPSocket looks at the socket of the IPAM plugin dhcp, which is the reference
+// daemon's unless the engine has its place.
+func (e *examination) checkDHCPSocket(ctx context.Context) ([]Finding, string) {
+	socket, ours := e.cfg.DHCPSocket, e.cfg.DHCPSocket != ""
+	if !ours {
+		socket = ipamconf.DefaultSocket
+		if _, err := os.Stat(filepath.Dir(socket)); err != nil {
+			return nil, "" // not mounted, or nobody has ever listened there
+		}
+	}
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", socket)
+	if err == nil {
+		conn.Close()
+	}
+	engine := err == nil && api.Client{Socket: socket}.Healthy(ctx) == nil
+	found := judgeDHCPSocket(socket, ours, err, engine, e.asking())
+	if ours && e.cfg.DHCPTimeout > runtimeLimit {
+		found = append(found, Finding{DHCPTimeout, Warning, "calls on the dhcp socket may take longer than the runtime waits",
+			seen("--dhcp-timeout is %s, a runtime ends a plugin after %s", e.cfg.DHCPTimeout, runtimeLimit), "leave it at 110s"})
+	}
+	if !ours {
+		return found, ""
+	}
+	return found, "the engine answers at " + socket
+}
+
+// asking are the networks whose plugins ask the IPAM plugin dhcp.
+func (e *examination) asking() (names []string) {
+	for _, d := range e.networks() {
+		if !d.ours && slices.ContainsFunc(d.plugins, func(p pluginConf) bool { return p.IPAM.Type == ipamType }) {
+			names = append(names, d.name)
+		}
+	}
+	return names
+}
+
+// judgeDHCPSocket: ours says that the engine should listen there, engine that it does;
+// err is of the dial.
+func judgeDHCPSocket(socket string, ours bool, err error, engine bool, asking []string) []Finding {
+	switch {
+	case ours && err != nil:
+		return []Finding{{DHCPSocketMissing, Error, "nobody listens at the socket of the dhcp plugin", err.Error(),
+			"look at the engine's log: --dhcp-socket names this socket"}}
+	case ours && !engine:
+		return []Finding{{DHCPSocketForeign, Error, "another daemon has the socket of the dhcp plugin", seen("who listens at %s answers no call of dhcp-engine", socket),
+			"end the reference dhcp daemon (its DaemonSet or unit), then restart the engine"}}
+	case !ours && err == nil && !engine:
+		return []Finding{{DHCPDaemon, Note, "a dhcp daemon of the CNI project runs on this node too", seen("somebody listens at %s, and --dhcp-socket is off", socket),
+			"both can be, for different networks; docs/dropin.md has how the engine takes its place"}}
+	case !ours && err != nil && len(asking) > 0:
+		return []Finding{{DHCPSocketMissing, Warning, fmt.Sprintf("networks ask the dhcp plugin, whose daemon does not run: %v", asking), err.Error(),
+			"set DHCP_ENGINE_DHCP_SOCKET=" + ipamconf.DefaultSocket + " for the engine (docs/dropin.md), or mark these networks"}}
+	}
+	return nil
+}

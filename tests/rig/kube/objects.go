@@ -105,6 +105,15 @@ func (c *Cluster) Pod(t testing.TB, namespace string, spec PodSpec) *corev1.Pod 
 	if spec.Name == "" {
 		spec.Name = fmt.Sprintf("pod-%d", c.names.Add(1))
 	}
+	pod, err := c.Client.CoreV1().Pods(namespace).Create(t.Context(), spec.Object(), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatalf("create pod %s/%s: %v", namespace, spec.Name, err)
+	}
+	return pod
+}
+
+// Object is the pod as it is sent to the API server.
+func (spec PodSpec) Object() *corev1.Pod {
 	annotations := maps.Clone(spec.Annotations)
 	if spec.Networks != "" {
 		if annotations == nil {
@@ -116,7 +125,7 @@ func (c *Cluster) Pod(t testing.TB, namespace string, spec PodSpec) *corev1.Pod 
 		spec.Image = "none"
 	}
 	no := false
-	object := &corev1.Pod{
+	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: spec.Name, Labels: spec.Labels, Annotations: annotations},
 		Spec: corev1.PodSpec{
 			NodeName:                     spec.Node,
@@ -126,11 +135,6 @@ func (c *Cluster) Pod(t testing.TB, namespace string, spec PodSpec) *corev1.Pod 
 			Containers:                   []corev1.Container{{Name: "main", Image: spec.Image}},
 		},
 	}
-	pod, err := c.Client.CoreV1().Pods(namespace).Create(t.Context(), object, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatalf("create pod %s/%s: %v", namespace, spec.Name, err)
-	}
-	return pod
 }
 
 // GetPod reads a pod.

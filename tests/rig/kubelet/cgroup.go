@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,18 +20,20 @@ import (
 const cgroups = "/sys/fs/cgroup"
 
 // cgroupName is a cgroup of a node, with the process that it belongs to.
-const cgroupName = "dhcp-meta-%d"
+const cgroupName = "dhcp-meta-%d-%d"
 
-// newCgroup makes a cgroup of this process, in which the kubelet makes those of its
-// pods, in every hierarchy of the machine, and returns its name. It ends with the test,
-// whose nodes must have ended by then.
+var count atomic.Int64
+
+// newCgroup makes a cgroup for a node, in which the kubelet makes those of its pods, in
+// every hierarchy of the machine, and returns its name. It ends with the test, when the
+// node has ended.
 func newCgroup(t testing.TB) string {
 	t.Helper()
 	removeLeftovers()
-	name := fmt.Sprintf(cgroupName, os.Getpid())
+	name := fmt.Sprintf(cgroupName, os.Getpid(), count.Add(1))
 	for _, hierarchy := range hierarchies(t) {
 		folder := filepath.Join(hierarchy, name)
-		if err := os.Mkdir(folder, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := os.Mkdir(folder, 0o755); err != nil {
 			t.Fatalf("make a cgroup: %v", err)
 		}
 		// Version 1: a cpuset takes no process before it has processors and memory.
@@ -107,8 +110,8 @@ func removeLeftovers() {
 	for _, pattern := range []string{cgroups + "/dhcp-meta-*", cgroups + "/*/dhcp-meta-*"} {
 		folders, _ := filepath.Glob(pattern)
 		for _, folder := range folders {
-			var pid int
-			if _, err := fmt.Sscanf(filepath.Base(folder), cgroupName, &pid); err == nil && unix.Kill(pid, 0) != nil {
+			var pid, i int
+			if _, err := fmt.Sscanf(filepath.Base(folder), cgroupName, &pid, &i); err == nil && unix.Kill(pid, 0) != nil {
 				_ = removeCgroup(filepath.Base(folder))
 			}
 		}

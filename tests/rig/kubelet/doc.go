@@ -1,6 +1,5 @@
 // Package kubelet makes nodes that run pods: a real kubelet, containerd with runc and
-// kube-proxy in namespaces of their own, beside a cluster of rig/kube whose controller
-// manager and scheduler it starts.
+// kube-proxy in namespaces of their own, joined to a cluster of rig/kube.
 //
 //	namespace srv          node: pid, mount, net, uts, ipc         namespace api
 //	+-------------+        +---------------------------+   veth    +-----------------------+
@@ -10,6 +9,7 @@
 //	                       +---------------------------+           +-----------------------+
 //
 //	c := kube.Shared(t)
+//	c.StartControllers(t)
 //	n := kubelet.Start(t, c, lan.Node)     // Ready, with a bridge as the pods' network
 //	n.Import(t, kubelet.Image{...})        // images come from files: there is no registry
 //	n.InstallMultus(t)                     // Multus's own DaemonSet

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"testing"
 
@@ -31,23 +32,27 @@ func (n *Node) Import(t testing.TB, image Image) {
 	if err := os.WriteFile(archive, image.archive(t), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	n.ImportArchive(t, archive)
+	n.ImportArchive(t, archive, image.Name)
 	if err := os.Remove(archive); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// ImportArchive gives the images of an OCI archive to the node's containerd, and
-// returns their names.
-func (n *Node) ImportArchive(t testing.TB, archive string) {
-	t.Helper()
-	n.ctr(t, "images", "import", archive)
-}
+// unpacked is what ctr says of an image that it has imported.
+var unpacked = regexp.MustCompile(`(?m)^unpacking (\S+) `)
 
-// Tag gives an image of the node another name.
-func (n *Node) Tag(t testing.TB, image, name string) {
+// ImportArchive gives the image of an OCI archive to the node's containerd, under a name
+// with registry and tag.
+func (n *Node) ImportArchive(t testing.TB, archive, name string) {
 	t.Helper()
-	n.ctr(t, "images", "tag", "--force", image, name)
+	out := n.ctr(t, "images", "import", archive)
+	m := unpacked.FindStringSubmatch(out)
+	if m == nil {
+		t.Fatalf("import %s: ctr names no image: %s", archive, out)
+	}
+	if m[1] != name {
+		n.ctr(t, "images", "tag", "--force", m[1], name)
+	}
 }
 
 func (n *Node) ctr(t testing.TB, args ...string) string {

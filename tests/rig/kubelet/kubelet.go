@@ -38,8 +38,8 @@ type Node struct {
 	cgroup  string
 }
 
-// Start makes a node around a network namespace, in a cluster without another node of
-// this kind, and waits until it is ready for pods.
+// Start makes a node around a network namespace, in a cluster that has controllers, and
+// waits until it is ready for pods.
 func Start(t testing.TB, c *kube.Cluster, net *rig.Netns) *Node {
 	t.Helper()
 	rig.Need(t)
@@ -57,7 +57,6 @@ func Start(t testing.TB, c *kube.Cluster, net *rig.Netns) *Node {
 	n.addr = c.Connect(t, n.Node)
 	// To the addresses of services, which kube-proxy replaces on their way.
 	n.Net.IP(t, "route", "add", "default", "via", kube.APIHost)
-	c.StartControllers(t)
 	n.startContainerd(t)
 	n.installPlugins(t)
 	n.startKubelet(t)

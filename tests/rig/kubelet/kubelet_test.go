@@ -21,6 +21,7 @@ func TestPodRuns(t *testing.T) {
 	var n *kubelet.Node
 	t.Run("life", func(t *testing.T) {
 		lan := rig.NewLAN(t)
+		c.StartControllers(t)
 		n = kubelet.Start(t, c, lan.Node)
 		for _, name := range []string{"goes", "stays"} {
 			c.Apply(t, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"`+name+`","namespace":"default"},
@@ -33,7 +34,7 @@ func TestPodRuns(t *testing.T) {
 		c.Kubectl(t, "", "delete", "--timeout=60s", "pod/goes")
 		n.InstallMultus(t)
 	})
-	left, err := filepath.Glob(fmt.Sprintf("/sys/fs/cgroup/*/dhcp-meta-%d", os.Getpid()))
+	left, err := filepath.Glob(fmt.Sprintf("/sys/fs/cgroup/*/dhcp-meta-%d-*", os.Getpid()))
 	if err != nil || len(left) > 0 {
 		t.Errorf("cgroups are left: %v %v", left, err)
 	}

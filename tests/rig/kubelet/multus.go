@@ -2,6 +2,7 @@ package kubelet
 
 import (
 	_ "embed"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -40,12 +41,34 @@ func (n *Node) InstallMultus(t testing.TB) {
 		Texts: map[string]string{"etc/passwd": "root:x:0:0:root:/root:/sbin/nologin\n", "tmp/.keep": ""},
 		Links: map[string]string{"var/run": "../run"},
 	})
+	n.ApplyMultus(t)
+}
+
+// ApplyMultus applies Multus's manifest, with components of Kustomize, and waits until
+// Multus serves pods as they say.
+func (n *Node) ApplyMultus(t testing.TB, components ...string) {
+	t.Helper()
 	// A tenth of a processor makes a pod wait for seconds on a machine that has time.
 	manifest := strings.Replace(multusManifest, multusLimits, "", 1)
 	if manifest == multusManifest {
 		t.Fatal("Multus's manifest has no limits where it had them")
 	}
-	n.cluster.Apply(t, manifest)
+	dir := t.TempDir()
+	text := "resources: [multus.yml]\n"
+	for _, c := range components {
+		// Kustomize takes no absolute path.
+		relative, err := filepath.Rel(dir, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text += "components: [" + relative + "]\n"
+	}
+	for name, content := range map[string]string{"multus.yml": manifest, "kustomization.yaml": text} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.cluster.Kubectl(t, "", "apply", "--server-side", "-k", dir)
 	n.RolloutStatus(t, "kube-system", "kube-multus-ds")
 	n.awaitMultus(t)
 }

@@ -1,0 +1,117 @@
+package onenode
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/dhcp-meta/dhcp-meta/tests/rig"
+	"github.com/dhcp-meta/dhcp-meta/tests/rig/kube"
+	"github.com/dhcp-meta/dhcp-meta/tests/rig/kubelet"
+	"github.com/dhcp-meta/dhcp-meta/tests/rig/node"
+)
+
+// wrapped is the plugin of OVN-Kubernetes. Here the reference macvlan does its work:
+// these tests are about which program Multus finds. tests/ovnkube has what OVN-Kubernetes
+// does.
+const wrapped = node.Plugins + "/ovn-k8s-cni-overlay"
+
+const podMAC = "0a:58:0a:4d:00:07"
+
+// installWrapped puts the wrapped plugin on the node, as its pod does at each start.
+func (s *site) installWrapped(t *testing.T) {
+	t.Helper()
+	s.node.Install(t, filepath.Join(rig.Plugins(), "macvlan"), wrapped)
+	t.Cleanup(func() { os.Remove(s.node.Path(wrapped)) })
+}
+
+// localnet makes a network of the wrapped plugin, as OVN-Kubernetes writes it.
+func (s *site) localnet(t *testing.T, ns, name string, more object) {
+	t.Helper()
+	o := wire(filepath.Base(wrapped))
+	for key, value := range (object{
+		"cniVersion": "1.0.0", "name": name, "netAttachDefName": ns + "/" + name, "mac": podMAC,
+		"topology": "localnet", "role": "secondary", "physicalNetworkName": "site",
+	}) {
+		o[key] = value
+	}
+	for key, value := range more {
+		o[key] = value
+	}
+	s.NAD(t, ns, name, o, nil)
+}
+
+// ovnPod makes a pod with the entry that OVN-Kubernetes's controller writes on it.
+func (s *site) ovnPod(t *testing.T, ns, network string) *corev1.Pod {
+	t.Helper()
+	return s.Pod(t, ns, kube.PodSpec{Image: kubelet.Pause, Networks: network, Annotations: map[string]string{
+		"k8s.ovn.org/pod-networks": `{"` + ns + `/` + network + `":{"ip_addresses":null,"mac_address":"` + podMAC + `","role":"secondary"}}`,
+	}})
+}
+
+// interposed checks that a marked network of the wrapped plugin has an address of the
+// site's server, and one without a mark none.
+func (s *site) interposed(t *testing.T) {
+	t.Helper()
+	ns := s.namespace(t)
+	s.localnet(t, ns, "marked", object{"dhcp": object{}})
+	s.localnet(t, ns, "unmarked", nil)
+
+	mark := s.server.Lines.Len()
+	pod := s.awaitRunning(t, s.ovnPod(t, ns, "unmarked"))
+	s.delete(t, pod)
+	if i := slices.IndexFunc(s.server.Events(mark), func(e rig.DHCPEvent) bool { return e.MAC == podMAC }); i >= 0 {
+		t.Errorf("a network without a mark asks the server: %v", s.server.Events(mark)[i])
+	}
+	pod = s.awaitRunning(t, s.ovnPod(t, ns, "marked"))
+	net1 := s.leased(t, pod, "net1")
+	if net1.mac != podMAC {
+		t.Errorf("the interface has MAC %s, want %s", net1.mac, podMAC)
+	}
+	s.delete(t, pod)
+	s.awaitReleased(t, mark, net1)
+}
+
+// Multus is told where to search, by the component for that.
+func TestInterposedBySearchPath(t *testing.T) {
+	s := shared(t)
+	s.installWrapped(t)
+	s.install(t, kustomization{folder: "overlays/ovn-kubernetes"})
+	root, err := rig.ModuleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.node.ApplyMultus(t) })
+	s.node.ApplyMultus(t, filepath.Join(root, "manifests/components/multus"))
+	s.interposed(t)
+}
+
+// Multus is as it was, and the plugin swapped; also after its owner has installed it
+// again.
+func TestInterposedBySwap(t *testing.T) {
+	s := shared(t)
+	s.installWrapped(t)
+	s.install(t, kustomization{folder: "overlays/ovn-kubernetes", components: []string{"swap"}})
+	s.interposed(t)
+	// As a copy into the place does it: not by rename.
+	s.node.Run(t, "cp", filepath.Join(rig.Plugins(), "macvlan"), wrapped)
+	s.interposed(t)
+}
+
+// A network of the reference's daemon, unchanged.
+func TestDropIn(t *testing.T) {
+	s := shared(t)
+	s.install(t, kustomization{folder: "overlays/drop-in"})
+	ns := s.namespace(t)
+	config := wire("macvlan")
+	config["cniVersion"], config["name"], config["ipam"] = "1.0.0", "site", object{"type": "dhcp"}
+	s.NAD(t, ns, "site", config, nil)
+	mark := s.server.Lines.Len()
+	pod := s.awaitRunning(t, s.pod(t, ns, "site"))
+	net1 := s.leased(t, pod, "net1")
+	s.delete(t, pod)
+	s.awaitReleased(t, mark, net1)
+}

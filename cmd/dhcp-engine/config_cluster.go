@@ -20,6 +20,8 @@ type kubernetesConfig struct {
 	// kubeconfig is a file; empty: what a pod finds.
 	kubeconfig string
 	node       string
+	// leaseObjects says that leases are shown as objects.
+	leaseObjects bool
 }
 
 // northboundConfig is how the engine reaches OVN's north database; an empty address: not
@@ -47,15 +49,17 @@ const (
 // rawCluster is what declareCluster declares, as it was written.
 type rawCluster struct {
 	noKubernetes, kubeconfig, node *string
+	leaseObjects                   *string
 	nb, nbCA, nbCert, nbKey        *string
 	window, allow, deny            *string
 }
 
 func declareCluster(in *input) rawCluster {
 	return rawCluster{
-		noKubernetes: in.boolean("no-kubernetes", "do without the Kubernetes API: every workload is a container, and nothing is written anywhere but on its interface"),
+		noKubernetes: in.boolean("no-kubernetes", "false", "do without the Kubernetes API: every workload is a container, and nothing is written anywhere but on its interface"),
 		kubeconfig:   in.text("kubeconfig", "", "`file` that tells how to reach the Kubernetes API; without one what a pod finds"),
 		node:         in.text("node-name", "", "`name` of this node in Kubernetes; needed unless --no-kubernetes is given"),
+		leaseObjects: in.boolean("lease-objects", "true", "show the leases of this node as DHCPLease objects, where the cluster has the kind"),
 		nb: in.text("ovn-nb", "auto", "`address` of OVN's north database (unix:, tcp: or ssl:, several separated by commas), "+
 			"auto for the sockets of OVN-Kubernetes on this node, or off"),
 		nbCA:   in.text("ovn-nb-ca", "", "`file` with the certificates that ssl: trusts"),
@@ -73,7 +77,11 @@ func (in *input) cluster(r rawCluster) (k kubernetesConfig, nb northboundConfig,
 	if err != nil {
 		in.check("no-kubernetes", fmt.Errorf("%q is neither true nor false", *r.noKubernetes))
 	}
-	k = kubernetesConfig{on: !without, kubeconfig: *r.kubeconfig, node: *r.node}
+	objects, wrong := strconv.ParseBool(*r.leaseObjects)
+	if wrong != nil {
+		in.check("lease-objects", fmt.Errorf("%q is neither true nor false", *r.leaseObjects))
+	}
+	k = kubernetesConfig{on: !without, kubeconfig: *r.kubeconfig, node: *r.node, leaseObjects: objects && !without}
 	switch {
 	case without && k.kubeconfig != "":
 		in.check("kubeconfig", errors.New("has no use with --no-kubernetes"))

@@ -39,7 +39,7 @@ func declareDropIn(in *input) rawDropIn {
 		hostPrefix: in.text("host-prefix", "", "`folder` at which the host's root is mounted here, put before the dhcp socket "+
 			"and the namespaces that its callers name"),
 		timeout:   in.text("dhcp-timeout", "110s", "`duration` that a call on the dhcp socket may take, 1s to 1h"),
-		broadcast: in.boolean("dhcp-broadcast", "ask servers to answer by broadcast for callers on the dhcp socket"),
+		broadcast: in.boolean("dhcp-broadcast", "false", "ask servers to answer by broadcast for callers on the dhcp socket"),
 		networks:  in.text("dhcp-networks", "", "`file` with dhcp objects for callers on the dhcp socket, by the name of their network"),
 	}
 }

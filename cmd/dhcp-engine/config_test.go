@@ -42,7 +42,7 @@ func TestParseConfig(t *testing.T) {
 	}
 	inCluster := func(f func(*config)) config {
 		return defaults(func(c *config) {
-			c.kubernetes = kubernetesConfig{on: true, node: "n1"}
+			c.kubernetes = kubernetesConfig{on: true, node: "n1", leaseObjects: true}
 			c.northbound.address = "auto"
 			if f != nil {
 				f(c)
@@ -79,6 +79,10 @@ func TestParseConfig(t *testing.T) {
 			"--ovn-nb-ca=/ca", "--ovn-nb-cert=/cert", "--ovn-nb-key=/key"}, nil, inCluster(func(c *config) {
 			c.kubernetes.kubeconfig = "/k"
 			c.northbound = northboundConfig{"ssl:10.0.0.1:6641,ssl:[fd00::1]:6641", "/ca", "/cert", "/key"}
+		})},
+		{"OK no objects", []string{"--node-name=n1", "--ovn-nb=off"}, map[string]string{"DHCP_ENGINE_LEASE_OBJECTS": "false"}, inCluster(func(c *config) {
+			c.kubernetes.leaseObjects = false
+			c.northbound = northboundConfig{}
 		})},
 		{"OK devices", []string{"--no-kubernetes", "--vfio-window=5s", "--vfio-allow=8086:154C,15b3:101e,8086:154c"}, map[string]string{"DHCP_ENGINE_VFIO_DENY": "8086:10ca"},
 			defaults(func(c *config) {
@@ -146,6 +150,7 @@ func TestParseConfigBad(t *testing.T) {
 		}, "\n")},
 		{"bad database without certificates", []string{"--node-name=n1", "--ovn-nb=ssl:10.0.0.1:6641", "--ovn-nb-ca=/ca"}, nil,
 			"run: --ovn-nb: ssl: needs --ovn-nb-ca, --ovn-nb-cert and --ovn-nb-key"},
+		{"bad wish for objects", []string{"--no-kubernetes", "--lease-objects=no thanks"}, nil, `run: --lease-objects: "no thanks" is neither true nor false`},
 		{"bad window", []string{"--no-kubernetes", "--vfio-window=2m"}, nil, `run: --vfio-window: "2m" is no duration from 5s to 1m0s`},
 		{"bad devices", []string{"--no-kubernetes", "--vfio-allow=8086", "--vfio-deny="}, nil, strings.Join([]string{
 			"run: 2 problems:",

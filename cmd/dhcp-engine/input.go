@@ -88,12 +88,11 @@ func (in *input) duration(name string, value time.Duration, help string) *time.D
 	return in.flags.Duration(name, value, help+"; default "+value.String())
 }
 
-// boolean declares a setting that is false unless given. Its value is text, so
-// that a wrong one is a problem among the others.
-func (in *input) boolean(name, help string) *string {
-	v := new(string)
-	*v = "false"
-	in.flags.BoolFunc(name, help+"; default false", func(s string) error { *v = s; return nil })
+// boolean declares a setting that is true or false. Its value is text, so that a
+// wrong one is a problem among the others.
+func (in *input) boolean(name, value, help string) *string {
+	v := &value
+	in.flags.BoolFunc(name, help+"; default "+value, func(s string) error { *v = s; return nil })
 	in.env[name] = func(s string) { *v = s }
 	return v
 }

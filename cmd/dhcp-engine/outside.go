@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/dhcp-meta/dhcp-meta/internal/kube"
+	"github.com/dhcp-meta/dhcp-meta/internal/leaseobjects"
 	"github.com/dhcp-meta/dhcp-meta/internal/ovnnb"
 	"github.com/dhcp-meta/dhcp-meta/internal/podannotation"
 	"github.com/dhcp-meta/dhcp-meta/internal/publish"
@@ -57,6 +58,14 @@ func (o *outside) connect(cfg config, into *engine.Config, registry prometheus.R
 	cluster.OnPod(annotations.PodChanged)
 	into.Cluster, into.Reporter, into.Publisher = cluster, cluster.Events(), annotations
 	o.run = append(o.run, cluster.Run, annotations.Run)
+	if cfg.kubernetes.leaseObjects {
+		objects, err := leaseobjects.New(leaseobjects.Config{REST: rest, NodeName: cfg.kubernetes.node, Pods: cluster, Log: into.Log, Metrics: registry})
+		if err != nil {
+			return err
+		}
+		into.Observer = objects
+		o.run = append(o.run, objects.Run)
+	}
 	if cfg.northbound.address == "" {
 		return nil
 	}

@@ -60,8 +60,8 @@ var noRim = map[string]string{netlink: edge, packet: edge, clientGo: edge}
 // that is not in never, and tests.
 var rules = map[string]rule{
 	"cmd/dhcp-engine": {ours: []string{
-		"internal/boot", "internal/build", "internal/nic",
-		"internal/kube", "internal/ovnnb", "internal/podannotation", "internal/publish", "internal/vfio",
+		"internal/boot", "internal/build", "internal/doctor", "internal/install", "internal/nic",
+		"internal/kube", "internal/leaseobjects", "internal/ovnnb", "internal/podannotation", "internal/publish", "internal/vfio",
 		"pkg/engine", "pkg/engine/api", "pkg/engine/api/server", "pkg/engine/cnidhcp", "pkg/engine/network", "pkg/engine/store", "pkg/sriov",
 	}},
 	"cmd/dhcp-meta": {ours: []string{"internal/build", "pkg/delegate", "pkg/delegate/aside/early"}, never: plugin},
@@ -70,6 +70,11 @@ var rules = map[string]rule{
 	"internal/atomicfile": {direct: []string{}},
 	"internal/boot":       {direct: []string{"golang.org/x/sys/unix"}},
 	"internal/build":      {direct: []string{}},
+	"internal/doctor": {ours: []string{
+		"internal/ipamconf", "internal/kube", "internal/ovnnb",
+		"pkg/delegate/aside", "pkg/engine/api", "pkg/engine/network", "pkg/engine/store", "pkg/sriov",
+	}},
+	"internal/install":    {ours: []string{"internal/atomicfile", "pkg/delegate/aside"}, direct: []string{"golang.org/x/sys/unix"}},
 	"internal/ipamconf":   {ours: []string{"pkg/engine/api"}, direct: []string{cniTypes}, never: plugin},
 	"internal/nic":        {ours: []string{"pkg/engine", "pkg/engine/dhcp4"}, never: map[string]string{clientGo: edge}},
 	"internal/ovnnb": {
@@ -82,6 +87,11 @@ var rules = map[string]rule{
 		never: map[string]string{netlink: edge, packet: edge},
 	},
 	"internal/kube/podnetworks": {direct: []string{nadClient}},
+	"internal/leaseobjects": {
+		ours:   []string{"pkg/engine", "pkg/engine/dhcp4"},
+		direct: []string{clientGo, prometheus},
+		never:  map[string]string{netlink: edge, packet: edge},
+	},
 	"internal/podannotation": {
 		ours:   []string{"internal/kube/podnetworks", "internal/publish", "pkg/engine"},
 		direct: []string{clientGo, prometheus},

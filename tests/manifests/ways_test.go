@@ -57,21 +57,13 @@ type object = unstructured.Unstructured
 func (w way) kustomize(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
-	root, err := rig.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
-	manifests, err := filepath.Rel(dir, filepath.Join(root, "manifests"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	var components []string
 	for _, c := range w.components {
-		components = append(components, filepath.Join(manifests, "components", c))
+		components = append(components, relative(t, dir, "components/"+c))
 	}
 	text, err := yaml.Marshal(rig.Object{
 		"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
-		"resources": []string{filepath.Join(manifests, w.folder)}, "components": components,
+		"resources": []string{relative(t, dir, w.folder)}, "components": components,
 		"images": []rig.Object{{"name": "dhcp-meta", "newTag": tag}},
 	})
 	if err != nil {
@@ -81,6 +73,20 @@ func (w way) kustomize(t testing.TB) string {
 		t.Fatal(err)
 	}
 	return mustRun(t, "kustomize", "build", dir)
+}
+
+// relative is the way from a folder to one of manifests/.
+func relative(t testing.TB, from, folder string) string {
+	t.Helper()
+	root, err := rig.ModuleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, err := filepath.Rel(from, filepath.Join(root, "manifests", folder))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // chart renders the chart for a way.

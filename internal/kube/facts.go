@@ -100,15 +100,23 @@ func (c *Cluster) network(ctx context.Context, a engine.Attachment, f *engine.Fa
 	if nad == nil {
 		return api.WithCode(api.CodeConfig, fmt.Errorf("there is no NetworkAttachmentDefinition %s, which %s", f.NAD, whoNamed(a)))
 	}
-	d, err := define(nad, a.DHCP)
+	inline := a.DHCP
+	if a.IPAM {
+		inline = nil // it has what follows from the ipam object, and from the node's settings
+	}
+	d, err := define(nad, inline)
 	if err != nil {
 		return err
 	}
 	f.OVN = f.OVN || d.ovn && a.Wrapped == ""
-	if !hasKeys(a.DHCP) && d.settings != nil {
+	switch {
+	case d.settings == nil:
+	case a.IPAM:
+		f.DHCP, err = d.overlay().over(a.DHCP)
+	case !hasKeys(a.DHCP):
 		f.DHCP = d.settings
 	}
-	return nil
+	return err
 }
 
 func whoNamed(a engine.Attachment) string {

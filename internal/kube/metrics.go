@@ -30,7 +30,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	m := &metrics{
 		synced:      prometheus.NewGauge(prometheus.GaugeOpts{Name: metricSynced, Help: "Whether pods and networks have been known since the start (1)."}),
 		watchErrors: counter(metricWatchErrors, "Attempts to watch the API that failed, by what (pods, networks).", "what"),
-		liveReads:   counter(metricLiveReads, "Objects that were read from the API itself, by what (pod, network, vmi) and result (found, missing, error).", "what", "result"),
+		liveReads:   counter(metricLiveReads, "Objects that were read from the API itself, by what (pod, pods, network, vmi) and result (found, missing, error).", "what", "result"),
 		events:      counter(metricEvents, "Events on pods by result (written, too many, no room, refused).", "result"),
 	}
 	r.MustRegister(m.synced)

@@ -36,13 +36,19 @@ const (
 	layer2Refused    = "DHCP ipam.mode is not supported for Layer2 topology, use Localnet topology instead"
 )
 
-// annotated tells whether a definition carries one of our annotations. A value
+// annotated tells whether a definition is marked as ours by an annotation. A value
 // that makes no sense is a mark too: whoever wrote it wants DHCP, and should hear
-// what is wrong with it.
+// what is wrong with it. Settings are none where the network asks for its address
+// itself.
 func annotated(nad *nadv1.NetworkAttachmentDefinition) bool {
-	_, ipam := nad.Annotations[ipamAnnotation]
-	_, config := nad.Annotations[configAnnotation]
-	return ipam || config
+	if _, ipam := nad.Annotations[ipamAnnotation]; ipam {
+		return true
+	}
+	if _, config := nad.Annotations[configAnnotation]; !config {
+		return false
+	}
+	plugins, _ := pluginsOf(nad.Spec.Config)
+	return !askForAddress(plugins)
 }
 
 // definition is what a NetworkAttachmentDefinition says of DHCP.
@@ -53,6 +59,13 @@ type definition struct {
 	settings json.RawMessage
 	// ovn says that OVN-Kubernetes plugs the interface.
 	ovn bool
+}
+
+// overlay are the settings, key by key.
+func (d definition) overlay() overlay {
+	var o overlay
+	_ = json.Unmarshal(d.settings, &o) // was read before
+	return o
 }
 
 // define reads a definition for an attachment whose own configuration has the
@@ -78,7 +91,7 @@ func define(nad *nadv1.NetworkAttachmentDefinition, inline json.RawMessage) (def
 		var more []string
 		d.settings, more = annotatedSettings(text)
 		problems = append(problems, more...)
-		if !marked {
+		if !marked && !askForAddress(plugins) {
 			problems = append(problems, fmt.Sprintf("annotation %s is there, and the mark is missing: annotation %s: %q, or a dhcp object in spec.config",
 				configAnnotation, ipamAnnotation, ipamDHCP))
 		}
@@ -125,6 +138,7 @@ type pluginConf struct {
 	Topology string          `json:"topology"`
 	Role     string          `json:"role"`
 	Subnets  json.RawMessage `json:"subnets"`
+	IPAM     json.RawMessage `json:"ipam"`
 
 	Delegate json.RawMessage   `json:"delegate"`
 	Plugins  []json.RawMessage `json:"plugins"`
@@ -166,6 +180,17 @@ func pluginsOf(config string) (plugins []pluginConf, problems []string) {
 		plugins = append(plugins, wrapped)
 	}
 	return plugins, nil
+}
+
+// askForAddress tells whether one of the plugins asks the IPAM plugin dhcp itself, so
+// that no mark is needed.
+func askForAddress(plugins []pluginConf) bool {
+	return slices.ContainsFunc(plugins, func(p pluginConf) bool {
+		var ipam struct {
+			Type string `json:"type"`
+		}
+		return json.Unmarshal(p.IPAM, &ipam) == nil && ipam.Type == ipamDHCP
+	})
 }
 
 func decodePlugin(raw []byte) (pluginConf, error) {

@@ -71,6 +71,11 @@ func TestDefine(t *testing.T) {
 			ovn:  true, settings: `{}`,
 		},
 		{name: "keys in another case are OVN-Kubernetes's, as it reads them", nad: nadWith(`{"Type":"ovn-k8s-cni-overlay"}`), ovn: true},
+		{
+			name: "a network that asks for its address itself needs no mark for its settings", ovn: true,
+			nad:      nadWith(ovnConf(localnet+`,"ipam":{"type":"dhcp"}`), configAnnotation, `{"clientID":"duid"}`),
+			settings: `{"clientID":"duid"}`,
+		},
 		{name: "a dhcp key that is no object is somebody else's", nad: nadWith(`{"type":"x","dhcp":true}`)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -96,6 +101,7 @@ func TestDefineProblems(t *testing.T) {
 	}{
 		{"another value of the mark", nadWith(`{}`, ipamAnnotation, "dhpc"), "", []string{`annotation dhcp-meta.io/ipam is "dhpc"; the only value is "dhcp"`}},
 		{"an empty mark", nadWith(`{}`, ipamAnnotation, ""), "", []string{`dhcp-meta.io/ipam is ""`}},
+		{"another plugin for the address is no mark", nadWith(ovnConf(localnet+`,"ipam":{"type":"static"}`), configAnnotation, `{}`), "", []string{"the mark is missing"}},
 		{"settings without a mark", nadWith(ovnConf(localnet), configAnnotation, `{}`), "", []string{`annotation dhcp-meta.io/config is there, and the mark is missing: annotation dhcp-meta.io/ipam`}},
 		{
 			"settings twice", nadWith(ovnConf(localnet+`,"dhcp":{"hostname":"a"}`), ipamAnnotation, "dhcp", configAnnotation, `{"hostname":"b"}`), "",
@@ -209,6 +215,10 @@ func TestAnnotated(t *testing.T) {
 		{nadWith(`{}`, ipamAnnotation, "dhcp"), true},
 		{nadWith(`{}`, ipamAnnotation, "dhpc"), true},
 		{nadWith(`{}`, configAnnotation, "{}"), true},
+		{nadWith(ovnConf(`,"ipam":{"type":"dhcp"}`), configAnnotation, "{}"), false},
+		{nadWith(ovnConf(`,"ipam":{"type":"dhcp"}`), configAnnotation, "{}", ipamAnnotation, "dhcp"), true},
+		{nadWith(ovnConf(`,"ipam":{"type":"x"}`), configAnnotation, "{}"), true},
+		{nadWith(ovnConf(`,"ipam":"dhcp"`), configAnnotation, "{}"), true},
 	} {
 		if got := annotated(tt.nad); got != tt.want {
 			t.Errorf("%v: %v", tt.nad.Annotations, got)

@@ -95,10 +95,15 @@ func New(cfg Config) (*Ports, error) {
 	return p, nil
 }
 
+// concerns tells whether an attachment has a port that is to be kept. One that
+// OVN-Kubernetes has asked an address for itself is kept by its controller, which goes
+// by the pod's annotation then (OKEP-6224).
+func concerns(a engine.Attachment) bool { return a.Wrapped == ovnPlugin && a.Pod.UID != "" && !a.IPAM }
+
 // Reset implements engine.Publisher: the pod's ports on the network hold their MAC
 // only, so that an answer with any address reaches the pod.
 func (p *Ports) Reset(ctx context.Context, a engine.Attachment, w engine.Workload) error {
-	if a.Wrapped != ovnPlugin || a.Pod.UID == "" {
+	if !concerns(a) {
 		return nil
 	}
 	d, err := p.table.Reset(a, w)
@@ -111,7 +116,7 @@ func (p *Ports) Reset(ctx context.Context, a engine.Attachment, w engine.Workloa
 // Publish implements engine.Publisher. It does nothing for interfaces that have no
 // port in OVN.
 func (p *Ports) Publish(ctx context.Context, l engine.Publication) error {
-	if !l.OVN {
+	if !l.OVN || l.IPAM {
 		return nil
 	}
 	if l.Pod.UID == "" || len(l.HardwareAddr) == 0 || !l.Addr.IsValid() {
@@ -126,7 +131,7 @@ func (p *Ports) Publish(ctx context.Context, l engine.Publication) error {
 
 // Withdraw implements engine.Publisher.
 func (p *Ports) Withdraw(ctx context.Context, a engine.Attachment) error {
-	if _, known := p.table.Of(a); !known && (a.Wrapped != ovnPlugin || a.Pod.UID == "") {
+	if _, known := p.table.Of(a); !known && !concerns(a) {
 		return nil
 	}
 	d, ok := p.table.Withdraw(a)

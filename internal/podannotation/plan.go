@@ -91,6 +91,11 @@ func (pl *plan) edit(v view, key string, wanted []publish.Desired, apply editor)
 	pl.changes = append(pl.changes, c)
 }
 
+// keptByOVN tells whether OVN-Kubernetes asked for the address itself, in its own DHCP
+// mode (OKEP-6224): an ADD of its own makes the entry, without an address and then with
+// one, and waits to see the first in its cache.
+func keptByOVN(d publish.Desired) bool { return d.OVN && d.Owner.IPAM }
+
 // ofOVN edits an entry of OVN-Kubernetes.
 func ofOVN(a podnetworks.Annotation, v view, d publish.Desired) (podnetworks.Annotation, bool, error) {
 	key, err := keyOf(a, v, d)
@@ -109,7 +114,7 @@ func ofOVN(a podnetworks.Annotation, v view, d publish.Desired) (podnetworks.Ann
 		a, err = a.WithLease(key, d.Lease.Addr, d.Lease.Gateways)
 		return a, false, err
 	}
-	if a, err = a.MACOnly(key, !d.Withdrawn); err == nil && vm {
+	if a, err = a.MACOnly(key, !d.Withdrawn || keptByOVN(d)); err == nil && vm {
 		a, err = a.WithMode(key)
 	}
 	return a, false, err

@@ -97,6 +97,10 @@ func (p *Publisher) Publish(ctx context.Context, pub engine.Publication) error {
 	if err != nil {
 		return err
 	}
+	if pub.ByCaller {
+		p.workOf(d.Pod).settle([]publish.Desired{d}, nil)
+		return nil
+	}
 	return p.settle(ctx, d)
 }
 
@@ -200,11 +204,12 @@ func (p *Publisher) ofPod(pod engine.Pod) []publish.Desired {
 }
 
 // wanted is what the annotations are to be held against: all that is desired for
-// the pod but what has been withdrawn, and is out of them.
+// the pod but what has been withdrawn, and is out of them, and what stands in an entry
+// that OVN-Kubernetes keeps itself: that gets what changes, and nothing is put back.
 func (p *Publisher) wanted(w *work) []publish.Desired {
 	var list []publish.Desired
 	for _, d := range p.ofPod(w.pod) {
-		if !d.Withdrawn || !w.isSettled(d) {
+		if !d.Withdrawn && !keptByOVN(d) || !w.isSettled(d) {
 			list = append(list, d)
 		}
 	}

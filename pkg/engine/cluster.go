@@ -19,6 +19,10 @@ type Cluster interface {
 	// the caller's configuration said; the answer's DHCP is that and what the
 	// NetworkAttachmentDefinition and the pod add. ErrNoPod: there is no such pod.
 	Facts(ctx context.Context, a Attachment) (Facts, error)
+	// Owner tells whose interface it is that a caller asks an address for who names
+	// no pod: by its name, its MAC and the name of its network. ErrNoPod: nobody can
+	// tell.
+	Owner(ctx context.Context, a Attachment, mac net.HardwareAddr) (pod Pod, nad string, err error)
 	// Marked tells whether the NetworkAttachmentDefinition "<namespace>/<name>" is
 	// one of ours, by its annotation. One that does not exist is not.
 	Marked(ctx context.Context, nad string) (bool, error)

@@ -25,6 +25,7 @@ type cluster struct {
 	asked  int
 	gone   map[Pod]bool
 	marked map[string]bool
+	owners map[string]Pod // of interfaces whose callers name no pod, by MAC
 	tell   func(Pod)
 }
 
@@ -53,6 +54,19 @@ func (k kubernetes) Facts(_ context.Context, a Attachment) (Facts, error) {
 		f.DHCP = c.dhcp
 	}
 	return f, nil
+}
+
+func (k kubernetes) Owner(_ context.Context, _ Attachment, mac net.HardwareAddr) (Pod, string, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	pod, ok := k.cluster.owners[mac.String()]
+	switch {
+	case k.cluster.away:
+		return Pod{}, "", errAway
+	case !ok:
+		return Pod{}, "", ErrNoPod
+	}
+	return pod, "shop/lan", nil
 }
 
 func (k kubernetes) Marked(_ context.Context, nad string) (bool, error) {

@@ -35,6 +35,10 @@ func (e *Engine) brief(ctx context.Context, r api.Request) (briefing, error) {
 	if _, err := network.Parse(r.DHCP); err != nil {
 		return b, api.WithCode(api.CodeConfig, err)
 	}
+	var err error
+	if b.rec.Attachment, err = e.owned(ctx, b.rec.Attachment); err != nil {
+		return b, err
+	}
 	f, err := e.facts(ctx, b.rec.Attachment)
 	if err != nil {
 		return b, err
@@ -118,7 +122,7 @@ func settingsFor(rec Record) (network.Settings, error) {
 	}
 	if s.Publish == network.PublishAuto {
 		s.Publish = network.PublishEventual
-		if rec.OVN {
+		if rec.OVN && !rec.IPAM { // otherwise OVN-Kubernetes waits for it, and makes it known
 			s.Publish = network.PublishRequire
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/dhcp-meta/dhcp-meta/pkg/engine/api"
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/network"
 )
 
@@ -38,6 +39,28 @@ func (r Record) placed() bool { return !r.IPAM || r.Adopted }
 // keeps it over all of them.
 func (r Record) sameIdentity(o Record) bool {
 	return len(r.HardwareAddr) > 0 && bytes.Equal(r.HardwareAddr, o.HardwareAddr) && bytes.Equal(r.ClientID, o.ClientID)
+}
+
+// owned is an attachment with the pod whose interface it is, where its caller named
+// none and the cluster can tell. OVN-Kubernetes asks so in its own DHCP mode
+// (OKEP-6224): by a configuration that has the network's name and no more.
+func (e *Engine) owned(ctx context.Context, a Attachment) (Attachment, error) {
+	if e.cfg.Cluster == nil || !a.IPAM || a.Pod.Name != "" {
+		return a, nil
+	}
+	link, err := e.cfg.Links.Inspect(ctx, a.Target())
+	if err != nil {
+		return a, api.WithCode(codeOfLook(ctx), err)
+	}
+	pod, nad, err := e.cfg.Cluster.Owner(ctx, a, link.HardwareAddr)
+	switch {
+	case errors.Is(err, ErrNoPod):
+		return a, nil // its network's name is all that counts
+	case err != nil:
+		return a, api.WithCode(api.CodeTryAgain, err)
+	}
+	a.Pod, a.NAD = pod, nad
+	return a, nil
 }
 
 // inheritSetup hands what prior has on its interface to the record of a new session

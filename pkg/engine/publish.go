@@ -149,7 +149,7 @@ func (e *Engine) publishRestored(ctx context.Context, sessions []*session) {
 // publication is what is published of a lease of the session.
 func (s *session) publication(l dhcp4.Lease) Publication {
 	p := Publication{Attachment: s.rec.Attachment, Workload: s.rec.Workload, HardwareAddr: s.rec.HardwareAddr, Addr: l.Addr,
-		OVN: s.rec.OVN, PortSecurity: s.settings.PortSecurity}
+		OVN: s.rec.OVN, ByCaller: s.adding && s.rec.OVN && s.rec.IPAM, PortSecurity: s.settings.PortSecurity}
 	if gw := gatewayOf(l); gw.IsValid() {
 		p.Gateways = []netip.Addr{gw}
 	}

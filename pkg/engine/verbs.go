@@ -55,10 +55,16 @@ func (e *Engine) Check(ctx context.Context, r api.Request) (api.Lease, error) {
 	case v.kept && v.lease.Expired(e.cfg.Now()):
 		return api.Lease{}, fmt.Errorf("lease of %s for %s has expired", v.lease.Addr.Addr(), where)
 	}
-	if v.placed && v.setup.Addr.IsValid() {
-		if err := e.cfg.Links.Verify(ctx, s.att.Target(), v.setup); err != nil {
-			return api.Lease{}, fmt.Errorf("%s: %w", where, err)
-		}
+	var err error
+	switch {
+	case !v.setup.Addr.IsValid():
+	case v.placed:
+		err = e.cfg.Links.Verify(ctx, s.att.Target(), v.setup)
+	default: // the address is its caller's, who may want it nowhere
+		_, err = e.cfg.Links.Inspect(ctx, s.att.Target())
+	}
+	if err != nil {
+		return api.Lease{}, fmt.Errorf("%s: %w", where, err)
 	}
 	return answer(v), nil
 }

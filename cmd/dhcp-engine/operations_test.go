@@ -106,7 +106,7 @@ func TestDocumentedErrors(t *testing.T) {
 func texts(t *testing.T) (said map[string]bool, literals []string) {
 	t.Helper()
 	said = map[string]bool{}
-	for _, root := range []string{".", "../../pkg/engine", "../../internal/nic", "../../internal/ovnnb", "../../internal/podannotation", "../../internal/publish", "../../internal/kube", "../../internal/leaseobjects", "../../internal/vfio"} {
+	for _, root := range []string{".", "../../pkg/engine", "../../internal/install", "../../internal/nic", "../../internal/ovnnb", "../../internal/podannotation", "../../internal/publish", "../../internal/kube", "../../internal/leaseobjects", "../../internal/vfio"} {
 		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 				return err

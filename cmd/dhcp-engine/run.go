@@ -30,6 +30,8 @@ Usage:
   dhcp-engine probe [flags]          tell which servers answer on an interface
   dhcp-engine export [flags]         write all records as one document
   dhcp-engine import [flags] FILE    put the records of such a document back
+  dhcp-engine install [flags]        put the plugin dhcp-meta into the folder of CNI plugins
+  dhcp-engine uninstall [flags]      take it out again
   dhcp-engine version                print the version
 
 ID is an attachment as leases prints it. Each has its flags behind -h.
@@ -65,6 +67,10 @@ func commandNamed(name string) command {
 		return runExport
 	case "import":
 		return runImport
+	case "install":
+		return runInstall
+	case "uninstall":
+		return runUninstall
 	case "version":
 		return func(_ context.Context, _ []string, std streams) error {
 			_, err := fmt.Fprintln(std.stdout, build.Version())

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
 
 	"github.com/dhcp-meta/dhcp-meta/pkg/delegate/aside"
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/network"
@@ -74,6 +75,56 @@ func TestK28DocumentedNetworksNameThemselves(t *testing.T) {
 	if seen < 6 {
 		t.Errorf("found %d networks only", seen)
 	}
+}
+
+// The networks of all other pages are taken as well, those within
+// NetworkAttachmentDefinitions too.
+func TestDocumentedNetworksOfAllPages(t *testing.T) {
+	pages, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for _, page := range append(pages, "../../README.md") {
+		doc, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range documentedNetworks(t, doc) {
+			conf := mustObject(t, text)
+			switch {
+			case conf.text("type") == pluginName:
+				formOf(t, []byte(text), conf)
+				seen++
+			case conf.has("plugins"):
+				formInList(t, conf)
+				seen++
+			}
+		}
+	}
+	if seen < 8 {
+		t.Errorf("found %d networks only", seen)
+	}
+}
+
+// documentedNetworks are JSON blocks that may be networks, and the configurations in
+// YAML blocks.
+func documentedNetworks(t *testing.T, doc []byte) (list []string) {
+	t.Helper()
+	for _, m := range regexp.MustCompile("(?ms)^ *```(json|yaml)\n(.*?)^ *```$").FindAllSubmatch(doc, -1) {
+		if string(m[1]) == "json" {
+			list = append(list, string(m[2]))
+			continue
+		}
+		var nad struct {
+			Kind string
+			Spec struct{ Config string }
+		}
+		if err := yaml.Unmarshal(m[2], &nad); err == nil && nad.Kind == "NetworkAttachmentDefinition" {
+			list = append(list, nad.Spec.Config)
+		}
+	}
+	return list
 }
 
 // formOf parses a network, in the program that Multus would find for it.

@@ -43,6 +43,7 @@ func namespaces(t *testing.T, c *kube.Cluster, list []*object) {
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			t.Fatal(err)
 		}
+		c.ServiceAccount(t, o.GetNamespace(), "default")
 	}
 }
 

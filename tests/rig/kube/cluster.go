@@ -216,9 +216,25 @@ func (c *Cluster) Kubectl(t testing.TB, stdin string, args ...string) string {
 // TryKubectl is Kubectl for a command that may fail.
 func (c *Cluster) TryKubectl(stdin string, args ...string) (string, error) {
 	cmd := exec.Command(filepath.Join(c.bin, "kubectl"), args...)
+	cmd.Stdin = strings.NewReader(stdin)
+	return c.runAsAdmin(cmd)
+}
+
+// Shell runs commands of a document with that kubectl; they must succeed.
+func (c *Cluster) Shell(t testing.TB, commands string) string {
+	t.Helper()
+	out, err := c.runAsAdmin(exec.Command("bash", "-euo", "pipefail", "-c", "PATH="+c.bin+":$PATH\n"+commands))
+	if err != nil {
+		t.Fatalf("%v\n%s\n%s", err, commands, out)
+	}
+	return out
+}
+
+// runAsAdmin runs a program as kubectl runs for the cluster admin.
+func (c *Cluster) runAsAdmin(cmd *exec.Cmd) (string, error) {
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.file("admin.kubeconfig"), "HOME="+c.folder)
 	var out strings.Builder
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &out
+	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := c.Net.Do(cmd.Start); err != nil {
 		return "", err
 	}

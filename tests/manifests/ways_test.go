@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -52,10 +53,16 @@ const tag = "v1.2.3"
 // object is an object of Kubernetes, as it is written.
 type object = unstructured.Unstructured
 
+// built is what kustomize makes of ways, by their names.
+var built sync.Map
+
 // kustomize builds a way as a user does who has an image somewhere: by a kustomization
 // of their own.
 func (w way) kustomize(t testing.TB) string {
 	t.Helper()
+	if out, ok := built.Load(w.name); ok {
+		return out.(string)
+	}
 	dir := t.TempDir()
 	var components []string
 	for _, c := range w.components {
@@ -72,7 +79,9 @@ func (w way) kustomize(t testing.TB) string {
 	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return mustRun(t, "kustomize", "build", dir)
+	out := mustRun(t, "kustomize", "build", dir)
+	built.Store(w.name, out)
+	return out
 }
 
 // relative is the way from a folder to one of manifests/.
@@ -112,10 +121,13 @@ func mustRun(t testing.TB, program string, args ...string) string {
 	return out
 }
 
+// tools is the folder of kustomize and helm.
+var tools = sync.OnceValues(func() (string, error) { return rig.ToolCache("manifests-tools") })
+
 // run runs a program of tests/manifests-tools.
 func run(t testing.TB, program string, args ...string) (string, error) {
 	t.Helper()
-	bin, err := rig.ToolCache("manifests-tools")
+	bin, err := tools()
 	if err != nil {
 		t.Fatal(err)
 	}

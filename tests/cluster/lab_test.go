@@ -38,7 +38,12 @@ type lab struct {
 // others where Multus finds these first if it is interposed.
 func newLab(t *testing.T, m kube.Multus) *lab {
 	t.Helper()
-	c := kube.Shared(t)
+	return newLabIn(t, kube.Shared(t), m)
+}
+
+// newLabIn is newLab in a cluster of the test's choice.
+func newLabIn(t *testing.T, c *kube.Cluster, m kube.Multus) *lab {
+	t.Helper()
 	lan := rig.NewLAN(t)
 	l := &lab{LAN: lan, kube: c, ns: c.Namespace(t), node: node.New(t, lan.Node)}
 	l.node.InstallPlugins(t)

@@ -248,6 +248,41 @@ func TestDocumentedCommandsForMultus(t *testing.T) {
 	}
 }
 
+// The versions that docs/install.md calls run are those that the tests run, and the
+// oldest Kubernetes is the chart's.
+func TestK97VersionsThatWereRun(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/install.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := func(name string) string {
+		m := regexp.MustCompile(`(?m)^\| ` + name + ` \| (.*) \|$`).FindSubmatch(doc)
+		if m == nil {
+			t.Fatalf("docs/install.md does not say which %s is needed", name)
+		}
+		return string(m[1])
+	}
+	for name, module := range map[string]string{"Kubernetes": "kubernetes k8s.io/kubernetes", "Multus": "multus gopkg.in/k8snetworkplumbingwg/multus-cni.v4"} {
+		folder, path, _ := strings.Cut(module, " ")
+		mod, err := os.ReadFile("../" + folder + "/go.mod")
+		if err != nil {
+			t.Fatal(err)
+		}
+		version := regexp.MustCompile(regexp.QuoteMeta(path) + ` (v\S+)`).FindSubmatch(mod)
+		if version == nil || !strings.Contains(row(name), string(version[1])+" is the one that was run") {
+			t.Errorf("%s: %s; the tests run %s", name, row(name), version)
+		}
+	}
+	chart, err := os.ReadFile("../../manifests/helm/dhcp-meta/Chart.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	oldest := regexp.MustCompile(`kubeVersion: ">=(\d+\.\d+)\.0-0"`).FindSubmatch(chart)
+	if oldest == nil || !strings.HasPrefix(row("Kubernetes"), string(oldest[1])+" or later") {
+		t.Errorf("the chart wants Kubernetes %s, docs/install.md %s", oldest, row("Kubernetes"))
+	}
+}
+
 // Links between documents lead somewhere, and README to each of them.
 func TestK90DocumentsLeadToEachOther(t *testing.T) {
 	all := pages(t)

@@ -243,7 +243,7 @@ func TestPolicies(t *testing.T) {
 }
 
 // The texts are those of OKEP-6224, and of the engine.
-func TestK21K22K23MessagesAreOVNKubernetes(t *testing.T) {
+func TestK21K22K23K84MessagesAreOVNKubernetes(t *testing.T) {
 	messages := map[string]int{
 		"Subnets is forbidden when ipam.mode is DHCP; addresses are assigned by the external DHCP server": 0,
 		"DHCP ipam.mode is only supported for Localnet Secondary networks":                                0,

@@ -87,7 +87,7 @@ func (l *Links) inside(target *os.File, do func() error) error {
 	defer home.Close()
 	if err := unix.Setns(int(target.Fd()), unix.CLONE_NEWNET); err != nil {
 		runtime.UnlockOSThread()
-		return fmt.Errorf("enter netns %s: %w", target.Name(), err)
+		return fmt.Errorf("enter netns %s: %w", target.Name(), lacking(unix.CAP_SYS_ADMIN, err))
 	}
 	err = do()
 	if back := unix.Setns(int(home.Fd()), unix.CLONE_NEWNET); back != nil {
@@ -200,7 +200,8 @@ func (l *Links) openEntry(dir, base string) (_ *os.File, link string, _ error) {
 		}
 		return nil, string(buf[:n]), nil
 	case err != nil:
-		return nil, "", &fs.PathError{Op: "open", Path: name, Err: err}
+		// What an object of another process is, only a tracer may know.
+		return nil, "", lacking(unix.CAP_SYS_PTRACE, &fs.PathError{Op: "open", Path: name, Err: err})
 	}
 	return os.NewFile(uintptr(fd), name), "", nil
 }

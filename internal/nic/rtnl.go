@@ -95,7 +95,7 @@ func (k *rtnl) wrap(what string, err error) error {
 	if errors.As(err, &netlink.LinkNotFoundError{}) || errors.Is(err, unix.ENODEV) {
 		return fmt.Errorf("%s %s: %w", what, at, engine.ErrGone)
 	}
-	return fmt.Errorf("%s %s: %w", what, at, err)
+	return fmt.Errorf("%s %s: %w", what, at, lacking(unix.CAP_NET_ADMIN, err))
 }
 
 // retry repeats a request that a signal or a change beside it interrupted. Each

@@ -8,6 +8,7 @@ import (
 
 	"github.com/mdlayher/packet"
 	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
 
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine"
 )
@@ -23,7 +24,8 @@ func listen(ifi *net.Interface, protocol int, program []bpf.Instruction) (*packe
 	if err != nil {
 		return nil, err
 	}
-	return packet.Listen(ifi, packet.Datagram, protocol, &packet.Config{Filter: filter})
+	c, err := packet.Listen(ifi, packet.Datagram, protocol, &packet.Config{Filter: filter})
+	return c, lacking(unix.CAP_NET_RAW, err)
 }
 
 // listenOn opens a packet socket for a protocol on the interface of t, which it

@@ -2,6 +2,7 @@ package manifests
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -238,13 +239,36 @@ func TestDocumentedCommandsForMultus(t *testing.T) {
 	if len(commands) != 2 {
 		t.Fatalf("%d blocks of commands, want those that set and those that take back", len(commands))
 	}
-	c.Shell(t, commands[0].text)
+	shell(t, c, commands[0].text)
 	if binDir, cniPath := state(); !binDir || cniPath != "/opt/cni/bin" {
 		t.Errorf("told of our folder: binDir %v, CNI_PATH %q", binDir, cniPath)
 	}
-	c.Shell(t, commands[1].text)
+	shell(t, c, commands[1].text)
 	if binDir, cniPath := state(); binDir || cniPath != "" {
 		t.Errorf("taken back: binDir %v, CNI_PATH %q", binDir, cniPath)
+	}
+}
+
+// shell runs commands of a document as cluster admin; they must succeed.
+func shell(t *testing.T, c *kube.Cluster, commands string) {
+	t.Helper()
+	bin, err := rig.ToolCache("kubernetes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(config, c.AdminKubeconfig(t), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("bash", "-euo", "pipefail", "-c", commands)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+config, "HOME="+t.TempDir(), "PATH="+bin+":"+os.Getenv("PATH"))
+	var out strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := c.Net.Do(cmd.Start); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("%v\n%s\n%s", err, commands, out.String())
 	}
 }
 

@@ -31,6 +31,9 @@ type podNetwork struct {
 
 	TunnelID int    `json:"tunnel_id,omitempty"`
 	Role     string `json:"role,omitempty"`
+	// Mode is known only where the network has the mode: elsewhere this is an older
+	// OVN-Kubernetes, which loses it.
+	Mode string `json:"ipam_mode,omitempty"`
 }
 
 type podRoute struct {
@@ -68,6 +71,7 @@ func (c *controller) writeEntry(ctx context.Context, pod *corev1.Pod, nad string
 			return err
 		}
 		entries[nad] = e
+		c.forgetModes(entries)
 		text, err := json.Marshal(entries)
 		if err != nil {
 			return err
@@ -91,6 +95,19 @@ func (c *controller) writeEntry(ctx context.Context, pod *corev1.Pod, nad string
 		}
 		if pod, err = c.client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{}); err != nil {
 			return err
+		}
+	}
+}
+
+// forgetModes drops the mode from entries of networks that do not have it.
+func (c *controller) forgetModes(entries map[string]podNetwork) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for key, e := range entries {
+		parts := strings.SplitN(key, "/", 3) // namespace, name, and perhaps an index
+		if len(parts) < 2 || !c.networks[parts[0]+"/"+parts[1]].ownDHCP() {
+			e.Mode = ""
+			entries[key] = e
 		}
 	}
 }

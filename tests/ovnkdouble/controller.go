@@ -309,7 +309,7 @@ func (c *controller) syncPod(ctx context.Context, key string) error {
 		c.mu.Lock()
 		added := c.added[done]
 		c.mu.Unlock()
-		if added && !migrates(pod) {
+		if added && !migrates(pod) && !w.conf.ownDHCP() {
 			continue
 		}
 		entries, err := readEntries(pod)
@@ -317,7 +317,11 @@ func (c *controller) syncPod(ctx context.Context, key string) error {
 			return err
 		}
 		e, ok := entries[w.key]
-		if !ok {
+		switch {
+		case ok:
+		case w.conf.ownDHCP():
+			continue // the CNI call makes it
+		default:
 			e = c.newEntry(w)
 		}
 		p, err := c.port(pod, w, e)

@@ -11,8 +11,10 @@
 //     port and an annotation entry for each pod, and computes the ports again when
 //     it starts;
 //   - server.go serves ADD and DEL, with what the real one does wrong in them;
+//   - dhcp.go has the mode ipam.mode: DHCP, which came later;
 //   - annotation.go reads and writes k8s.ovn.org/pod-networks through a struct, and
 //     so loses keys that it does not know.
 //
-// What it imitates was seen on a live OVN-Kubernetes of August 2026 (v1.3.0-748).
+// What it imitates was seen on a live OVN-Kubernetes of August 2026 (v1.3.0-748), but
+// for dhcp.go, whose source was read.
 package main

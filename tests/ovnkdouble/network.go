@@ -53,7 +53,7 @@ func parseNetwork(nad, config string) (netConf, error) {
 	switch {
 	case c.Type != pluginName:
 		return c, errUnmanaged
-	case c.IPAM.Type != "":
+	case c.IPAM.Type != "" && !c.ownDHCP(): // until autumn 2026 that was refused as well
 		return c, fmt.Errorf("error parsing Network Attachment Definition %s: IPAM key is not supported. Use OVN-K provided IPAM via the `subnets` attribute", nad)
 	case c.NADName != nad:
 		return c, fmt.Errorf("error parsing Network Attachment Definition %s: net-attach-def name (%s) is inconsistent with config (%s)", nad, nad, c.NADName)

@@ -24,6 +24,11 @@ func (c *cniCall) add(ctx context.Context) ([]byte, error) {
 	if c.conf.DeviceID != "" {
 		return nil, errors.New("failed to get uplink representor: devices are not imitated by this double")
 	}
+	if c.conf.ownDHCP() {
+		if err := c.bare(ctx); err != nil {
+			return nil, err
+		}
+	}
 	pod, w, e, err := c.entry(ctx)
 	if err != nil {
 		return nil, err
@@ -56,6 +61,11 @@ func (c *cniCall) add(ctx context.Context) ([]byte, error) {
 	wait := fmt.Sprintf("--timeout=%d", int(installedLimit.Seconds()))
 	if _, err := vsctl(ctx, wait, "wait-until", "interface", host, "external_ids:ovn-installed=true"); err != nil {
 		return nil, fmt.Errorf("timed out waiting for OVS port binding (ovn-installed) for %s: %w", e.MAC, err)
+	}
+	if c.conf.ownDHCP() && !isVM(pod) {
+		if e, err = c.lease(ctx, pod, w, e); err != nil {
+			return nil, err
+		}
 	}
 	return c.result(host, e)
 }
@@ -192,6 +202,11 @@ func (c *cniCall) result(host string, e podNetwork) ([]byte, error) {
 func (c *cniCall) del(ctx context.Context) error {
 	if _, _, err := c.get(); err != nil {
 		return err
+	}
+	if c.conf.ownDHCP() { // of virtual machines' pods too, which asked for nothing
+		if out, err := c.dhcp(ctx, "DEL"); err != nil {
+			c.log.Error("DHCP plugin DEL failed", "error", err, "said", string(out))
+		}
 	}
 	h, ns, err := c.inPod()
 	if err != nil {

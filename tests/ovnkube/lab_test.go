@@ -104,6 +104,7 @@ func start(t testing.TB, c *kube.Cluster, program string) *lab {
 	l.node.InstallPlugins(t)
 	l.node.Install(t, program, filepath.Join(node.Plugins, plugin))
 	l.node.Interpose(t, plugin)
+	l.node.Install(t, rig.Program("dhcp-meta"), filepath.Join(node.Plugins, "dhcp"))
 	c.Join(t, l.node)
 	l.Stack = ovn.Start(t, ovn.On(l.node))
 	l.node.Write(t, kubeconfig, c.AdminKubeconfig(t))
@@ -112,7 +113,7 @@ func start(t testing.TB, c *kube.Cluster, program string) *lab {
 		Interposed: true,
 		Default:    `{"cniVersion":"1.0.0","name":"ovn-kubernetes","type":"` + plugin + `"}`,
 	})
-	l.engine = c.Engine(t, l.node, "--ovn-nb=auto")
+	l.engine = c.Engine(t, l.node, "--ovn-nb=auto", "--dhcp-socket=/run/cni/dhcp.sock")
 	l.engine.Start(t)
 	return l
 }

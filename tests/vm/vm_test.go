@@ -24,6 +24,8 @@ func files(t testing.TB, tests string) map[string]string {
 	for _, p := range []string{"dhcp-engine", "dhcp-meta"} {
 		list[p] = rig.Program(p)
 	}
-	list["plugins/host-device"] = filepath.Join(rig.Plugins(), "host-device")
+	for _, p := range []string{"host-device", "ipvlan"} {
+		list["plugins/"+p] = filepath.Join(rig.Plugins(), p)
+	}
 	return list
 }

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/dhcp-meta/dhcp-meta/tests/rig"
 )
 
@@ -54,14 +56,18 @@ func documented(t *testing.T, heading string) []capability {
 	return all
 }
 
-// given are the capabilities that the engine's container has.
-func given(t *testing.T) []string {
-	t.Helper()
+// TestU20DocumentedCapabilities: docs/security.md and the DaemonSet have the same ones.
+func TestU20DocumentedCapabilities(t *testing.T) {
+	t.Parallel()
+	rig.Need(t)
 	var names []string
 	for _, c := range documented(t, "Capabilities") {
 		names = append(names, c.name)
 	}
-	return names
+	given := newContainer(t, nil, "engine").capabilities
+	if diff := cmp.Diff(slices.Sorted(slices.Values(names)), slices.Sorted(slices.Values(given))); diff != "" {
+		t.Errorf("(-docs/security.md +manifests/base):\n%s", diff)
+	}
 }
 
 // network is a network whose every setting has the engine do something to the pod's
@@ -83,7 +89,8 @@ func TestU20CapabilitiesSuffice(t *testing.T) {
 	archives(t)
 	lan := rig.NewLAN(t)
 	server := rig.RunDnsmasq(t, lan.Server, rig.Pool(2*time.Second, 4*time.Second))
-	c := newContainer(t, lan.Node, given(t))
+	c := newContainer(t, lan.Node, "engine")
+	c.mount(t, "/run/cni", "/run/cni", "rw", "rprivate") // of manifests/overlays/drop-in
 	engine := c.engine("--dhcp-socket=/run/cni/dhcp.sock")
 	engine.Start(t)
 
@@ -104,14 +111,14 @@ func TestU20CapabilitiesSuffice(t *testing.T) {
 	}
 
 	dropIn := rig.NewSandbox(t)
-	plugin(t, lan, "ADD", dropIn, filepath.Join(c.host, "cni/dhcp.sock"))
+	plugin(t, lan, "ADD", dropIn, filepath.Join(c.host, "run/cni/dhcp.sock"))
 	server.AwaitHeld(t, "two leases", func(held []rig.Held) bool { return len(held) == 2 })
 
 	engine.Restart(t, engine.Kill)
 	if n := len(engine.Leases(t)); n != 2 {
 		t.Errorf("the engine has %d leases after a restart, want 2", n)
 	}
-	plugin(t, lan, "DEL", dropIn, filepath.Join(c.host, "cni/dhcp.sock"))
+	plugin(t, lan, "DEL", dropIn, filepath.Join(c.host, "run/cni/dhcp.sock"))
 	lan.Node.Del(t, call)
 	server.AwaitHeld(t, "no lease", rig.Nothing)
 	engine.AwaitNoRecords(t)
@@ -151,8 +158,9 @@ func TestU20EachCapabilityIsNeeded(t *testing.T) {
 			t.Parallel()
 			lan := rig.NewLAN(t)
 			server := rig.RunDnsmasq(t, lan.Server, rig.Pool(0, 0))
-			rest := slices.DeleteFunc(given(t), func(name string) bool { return name == missing.name })
-			engine := newContainer(t, lan.Node, rest).engine()
+			c := newContainer(t, lan.Node, "engine")
+			c.capabilities = slices.DeleteFunc(c.capabilities, func(name string) bool { return name == missing.name })
+			engine := c.engine()
 			engine.Start(t)
 			s := rig.NewSandbox(t)
 			refused(t, lan, s.Call("net1", network(engine)), missing)
@@ -203,7 +211,8 @@ func TestU20NamespacesBelowProc(t *testing.T) {
 	if len(more) != 1 || more[0].name != "SYS_PTRACE" {
 		t.Fatalf("docs/security.md has %v", more)
 	}
-	for _, capabilities := range [][]string{given(t), append(given(t), "SYS_PTRACE")} {
+	given := newContainer(t, nil, "engine").capabilities
+	for _, capabilities := range [][]string{given, append(slices.Clone(given), more[0].name)} {
 		lan := rig.NewLAN(t)
 		rig.RunDnsmasq(t, lan.Server, rig.Pool(0, 0))
 		state := t.TempDir()
@@ -220,7 +229,7 @@ func TestU20NamespacesBelowProc(t *testing.T) {
 		pause := s.Start(t, "pause", exec.Command("sleep", "infinity"))
 		call := s.Call("net1", network(engine))
 		call.Netns = fmt.Sprintf("/proc/%d/ns/net", pause.PID())
-		if slices.Contains(capabilities, "SYS_PTRACE") {
+		if slices.Contains(capabilities, more[0].name) {
 			lan.Node.Add(t, call)
 			lan.Node.Del(t, call)
 		} else {
@@ -234,13 +243,10 @@ func TestU20NamespacesBelowProc(t *testing.T) {
 func TestVersionInImage(t *testing.T) {
 	t.Parallel()
 	i := imageOf(t, ofArch(runtime.GOARCH))
-	c := newContainer(t, rig.NewNetns(t, "node"), nil)
-	p := c.Start(t, "version", exec.Command("dhcp-engine", "version"))
-	if code := p.AwaitExit(t); code != 0 {
-		t.Errorf("exit status %d", code)
-	}
-	want := []string{i.config.Config.Labels["org.opencontainers.image.version"]}
-	if got := p.Lines.Since(0); !slices.Equal(got, want) {
-		t.Errorf("the engine says %q, the image's label %q", got, want)
+	c := newContainer(t, rig.NewNetns(t, "node"), "engine")
+	c.capabilities = nil
+	want := i.config.Config.Labels["org.opencontainers.image.version"]
+	if said, ok := c.run(t, "version"); !ok || said != want {
+		t.Errorf("the engine says %q, the image's label %q", said, want)
 	}
 }

@@ -12,21 +12,27 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
 	"github.com/dhcp-meta/dhcp-meta/tests/rig"
 )
 
-// container is a rig.Place: in it the image's engine is started by runc as a kubelet
-// has it started of our DaemonSet. The root file system is read-only, the node's
-// network is shared, nothing can gain a privilege, seccomp and what is masked are the
-// runtime's usual ones, and of capabilities there are those named here.
+// container is a rig.Place: in it a program of the image is started by runc as a kubelet
+// has it started of manifests/base. Capabilities and mounts are those of the DaemonSet,
+// the root file system is read-only, the node's network is shared, nothing can gain a
+// privilege, seccomp and what is masked are the runtime's usual ones.
 type container struct {
 	node         *rig.Netns
 	capabilities []string
-	// host is the folder of what is the node's: it has run, state and cni.
-	host string
+	// host is the folder of what is the node's: /opt of the node is opt in it.
+	host   string
+	mounts []any
 }
 
-func newContainer(t *testing.T, node *rig.Netns, capabilities []string) *container {
+// newContainer is the container of that name in the DaemonSet.
+func newContainer(t *testing.T, node *rig.Netns, name string) *container {
 	t.Helper()
 	// A socket's path may have 107 bytes: t.TempDir would be too long.
 	host, err := os.MkdirTemp("", "dm")
@@ -34,32 +40,76 @@ func newContainer(t *testing.T, node *rig.Netns, capabilities []string) *contain
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(host) })
-	for _, folder := range []string{"run", "state", "cni", "token"} {
-		if err := os.Mkdir(filepath.Join(host, folder), 0o700); err != nil {
+	c := &container{node: node, host: host}
+	// The token, which the kubelet mounts by a link of the image.
+	c.mount(t, "/token", "/var/run/secrets/kubernetes.io/serviceaccount", "ro", "rprivate")
+	pod := daemonSet(t)
+	hostPaths := map[string]string{}
+	for _, v := range pod.Volumes {
+		hostPaths[v.Name] = v.HostPath.Path
+	}
+	for _, in := range slices.Concat(pod.InitContainers, pod.Containers) {
+		if in.Name != name {
+			continue
+		}
+		for _, capability := range in.SecurityContext.Capabilities.Add {
+			c.capabilities = append(c.capabilities, string(capability))
+		}
+		for _, m := range in.VolumeMounts {
+			c.mount(t, hostPaths[m.Name], m.MountPath, options(m)...)
+		}
+		return c
+	}
+	t.Fatalf("manifests/base has no container %s", name)
+	return nil
+}
+
+// daemonSet is the pod of manifests/base.
+func daemonSet(t *testing.T) corev1.PodSpec {
+	t.Helper()
+	root, err := rig.ModuleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(filepath.Join(root, "manifests/base/daemonset.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ds appsv1.DaemonSet
+	if err := yaml.UnmarshalStrict(b, &ds); err != nil {
+		t.Fatal(err)
+	}
+	return ds.Spec.Template.Spec
+}
+
+// options are those that the kubelet has a mount made with.
+func options(m corev1.VolumeMount) []string {
+	access, propagation := "rw", "rprivate"
+	if m.ReadOnly {
+		access = "ro"
+	}
+	if m.MountPropagation != nil && *m.MountPropagation == corev1.MountPropagationHostToContainer {
+		propagation = "rslave"
+	}
+	return []string{access, propagation}
+}
+
+// mount adds a folder of the node. Of these the namespaces are the machine's.
+func (c *container) mount(t *testing.T, source, destination string, options ...string) {
+	t.Helper()
+	if source != "/run/netns" {
+		source = filepath.Join(c.host, source)
+		if err := os.MkdirAll(source, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return &container{node: node, capabilities: capabilities, host: host}
+	c.mounts = append(c.mounts, object{"type": "bind", "source": source, "destination": destination, "options": append(options, "rbind")})
 }
 
 // engine prepares the image's engine with its default paths.
 func (c *container) engine(args ...string) *rig.Engine {
-	return rig.NewEngineAt(c, filepath.Join(c.host, "state"), filepath.Join(c.host, "run/engine.sock"),
+	return rig.NewEngineAt(c, filepath.Join(c.host, "var/lib/dhcp-meta"), filepath.Join(c.host, "run/dhcp-meta/engine.sock"),
 		append([]string{"--no-kubernetes"}, args...)...)
-}
-
-// mounts are those of the DaemonSet. The token's place is by a link of the image.
-func (c *container) mounts() []any {
-	bind := func(source, destination string, options ...string) any {
-		return object{"type": "bind", "source": source, "destination": destination, "options": append(options, "rbind")}
-	}
-	return []any{
-		bind(filepath.Join(c.host, "run"), "/run/dhcp-meta", "rw", "rprivate"),
-		bind(filepath.Join(c.host, "state"), "/var/lib/dhcp-meta", "rw", "rprivate"),
-		bind(filepath.Join(c.host, "cni"), "/run/cni", "rw", "rprivate"),
-		bind(filepath.Join(c.host, "token"), "/var/run/secrets/kubernetes.io/serviceaccount", "ro", "rprivate"),
-		bind("/run/netns", "/run/netns", "ro", "rslave"),
-	}
 }
 
 var lives atomic.Int64
@@ -118,7 +168,7 @@ func (c *container) bundle(t testing.TB, folder, id string, args []string) {
 	spec.Linux["cgroupsPath"] = "/" + id
 	b, err = json.Marshal(object{
 		"ociVersion": "1.0.2", "process": spec.Process, "root": object{"path": root, "readonly": true},
-		"mounts": append(spec.Mounts, c.mounts()...), "linux": spec.Linux,
+		"mounts": append(spec.Mounts, c.mounts...), "linux": spec.Linux,
 	})
 	if err == nil {
 		err = os.WriteFile(path, b, 0o600)

@@ -2,6 +2,7 @@ package onenode
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -18,6 +19,9 @@ import (
 // these tests are about which program Multus finds. tests/ovnkube has what OVN-Kubernetes
 // does.
 const wrapped = node.Plugins + "/ovn-k8s-cni-overlay"
+
+// ovnKubernetes is the way to stand in front of it.
+var ovnKubernetes = kustomization{folder: "overlays/ovn-kubernetes", mounts: "/run/ovn-ic"}
 
 const podMAC = "0a:58:0a:4d:00:07"
 
@@ -75,18 +79,28 @@ func (s *site) interposed(t *testing.T) {
 	s.awaitReleased(t, mark, net1)
 }
 
-// Multus is told where to search, by the component for that.
+// Multus is told where to search by the commands of docs/install.md.
 func TestInterposedBySearchPath(t *testing.T) {
 	s := shared(t)
 	s.installWrapped(t)
-	s.install(t, kustomization{folder: "overlays/ovn-kubernetes"})
-	root, err := rig.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.node.ApplyMultus(t) })
-	s.node.ApplyMultus(t, filepath.Join(root, "manifests/components/multus"))
+	s.install(t, ovnKubernetes)
+	t.Cleanup(func() {
+		s.setMultus(t, `s|"binDir": "/opt/cni/bin/dhcp-meta-wrappers", ||`, "CNI_PATH-")
+	})
+	s.setMultus(t, `s|"chrootDir"|"binDir": "/opt/cni/bin/dhcp-meta-wrappers", "chrootDir"|`, "CNI_PATH=/opt/cni/bin")
 	s.interposed(t)
+}
+
+// setMultus changes Multus's configuration by a command of sed(1), and its environment.
+func (s *site) setMultus(t *testing.T, edit, variable string) {
+	t.Helper()
+	script := `set -euo pipefail
+kubectl -n kube-system get configmap multus-daemon-config -o yaml | sed '` + edit + `' | kubectl apply -f -
+kubectl -n kube-system set env daemonset/kube-multus-ds --containers=kube-multus ` + variable
+	if out, err := s.TryClient(exec.Command("bash", "-c", script)); err != nil {
+		t.Fatalf("tell Multus where to search: %v\n%s", err, out)
+	}
+	s.node.AwaitMultus(t)
 }
 
 // Multus is as it was, and the plugin swapped; also after its owner has installed it
@@ -94,7 +108,9 @@ func TestInterposedBySearchPath(t *testing.T) {
 func TestInterposedBySwap(t *testing.T) {
 	s := shared(t)
 	s.installWrapped(t)
-	s.install(t, kustomization{folder: "overlays/ovn-kubernetes", components: []string{"swap"}})
+	swap := ovnKubernetes
+	swap.components = []string{"swap"}
+	s.install(t, swap)
 	s.interposed(t)
 	// As a copy into the place does it: not by rename.
 	s.node.Run(t, "cp", filepath.Join(rig.Plugins(), "macvlan"), wrapped)
@@ -104,7 +120,7 @@ func TestInterposedBySwap(t *testing.T) {
 // A network of the reference's daemon, unchanged.
 func TestDropIn(t *testing.T) {
 	s := shared(t)
-	s.install(t, kustomization{folder: "overlays/drop-in"})
+	s.install(t, kustomization{folder: "overlays/drop-in", mounts: "/run/cni"})
 	ns := s.namespace(t)
 	config := wire("macvlan")
 	config["cniVersion"], config["name"], config["ipam"] = "1.0.0", "site", object{"type": "dhcp"}

@@ -89,6 +89,8 @@ const namespace = "dhcp-meta"
 type kustomization struct {
 	folder     string
 	components []string
+	// mounts is a folder of the node that is made when it is mounted, and stays, empty.
+	mounts string
 }
 
 // write writes the kustomization, and returns its folder.
@@ -122,6 +124,10 @@ func (s *site) install(t *testing.T, k kustomization) {
 	before := s.tree(t)
 	t.Cleanup(func() {
 		s.uninstall(t, k)
+		if k.mounts != "" {
+			// It fails if it is not empty.
+			s.node.Run(t, "rmdir", k.mounts)
+		}
 		s.asBefore(t, before)
 	})
 	s.update(t, k, "one")
@@ -130,18 +136,16 @@ func (s *site) install(t *testing.T, k kustomization) {
 // update applies a kustomization with a tag of the image.
 func (s *site) update(t *testing.T, k kustomization, tag string) {
 	t.Helper()
-	s.Kubectl(t, "", "apply", "-k", k.write(t, tag))
+	s.Kubectl(t, "", "apply", "--server-side", "-k", k.write(t, tag))
 	s.node.RolloutStatus(t, namespace, "dhcp-engine")
 }
 
-// uninstall does what docs/install.md says.
+// uninstall does what docs/install.md says, once the test's pods are gone.
 func (s *site) uninstall(t *testing.T, k kustomization) {
 	t.Helper()
 	s.Kubectl(t, "", "delete", "--namespace="+namespace, "--timeout="+patience.String(), "daemonset/dhcp-engine")
-	uninstaller := kustomization{folder: "uninstall"}.write(t, "one")
-	s.Kubectl(t, "", "apply", "-k", uninstaller)
+	s.Kubectl(t, "", "apply", "--server-side", "-k", kustomization{folder: "uninstall"}.write(t, "one"))
 	s.node.RolloutStatus(t, namespace, "dhcp-meta-uninstall")
-	s.Kubectl(t, "", "delete", "-k", uninstaller, "--timeout="+patience.String())
 	s.Kubectl(t, "", "delete", "-k", k.write(t, "one"), "--ignore-not-found", "--timeout="+patience.String())
 }
 

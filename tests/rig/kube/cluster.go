@@ -217,22 +217,12 @@ func (c *Cluster) Kubectl(t testing.TB, stdin string, args ...string) string {
 func (c *Cluster) TryKubectl(stdin string, args ...string) (string, error) {
 	cmd := exec.Command(filepath.Join(c.bin, "kubectl"), args...)
 	cmd.Stdin = strings.NewReader(stdin)
-	return c.runAsAdmin(cmd)
+	return c.TryClient(cmd)
 }
 
-// Shell runs commands of a document with that kubectl; they must succeed.
-func (c *Cluster) Shell(t testing.TB, commands string) string {
-	t.Helper()
-	out, err := c.runAsAdmin(exec.Command("bash", "-euo", "pipefail", "-c", "PATH="+c.bin+":$PATH\n"+commands))
-	if err != nil {
-		t.Fatalf("%v\n%s\n%s", err, commands, out)
-	}
-	return out
-}
-
-// runAsAdmin runs a program as kubectl runs for the cluster admin.
-func (c *Cluster) runAsAdmin(cmd *exec.Cmd) (string, error) {
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.file("admin.kubeconfig"), "HOME="+c.folder)
+// TryClient runs any client of the API as cluster admin, with kubectl in its PATH.
+func (c *Cluster) TryClient(cmd *exec.Cmd) (string, error) {
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.file("admin.kubeconfig"), "HOME="+c.folder, "PATH="+c.bin+":"+os.Getenv("PATH"))
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := c.Net.Do(cmd.Start); err != nil {

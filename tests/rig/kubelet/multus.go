@@ -2,7 +2,6 @@ package kubelet
 
 import (
 	_ "embed"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,7 +10,6 @@ import (
 	nadv1 "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/apis/k8s.cni.cncf.io/v1"
 
 	"github.com/dhcp-meta/dhcp-meta/tests/rig"
-	"github.com/dhcp-meta/dhcp-meta/tests/rig/kube"
 )
 
 // multusManifest is how most clusters get Multus.
@@ -41,36 +39,13 @@ func (n *Node) InstallMultus(t testing.TB) {
 		Texts: map[string]string{"etc/passwd": "root:x:0:0:root:/root:/sbin/nologin\n", "tmp/.keep": ""},
 		Links: map[string]string{"var/run": "../run"},
 	})
-	n.ApplyMultus(t)
-}
-
-// ApplyMultus applies Multus's manifest, with components of Kustomize, and waits until
-// Multus serves pods as they say.
-func (n *Node) ApplyMultus(t testing.TB, components ...string) {
-	t.Helper()
 	// A tenth of a processor makes a pod wait for seconds on a machine that has time.
 	manifest := strings.Replace(multusManifest, multusLimits, "", 1)
 	if manifest == multusManifest {
 		t.Fatal("Multus's manifest has no limits where it had them")
 	}
-	dir := t.TempDir()
-	text := "resources: [multus.yml]\n"
-	for _, c := range components {
-		// Kustomize takes no absolute path.
-		relative, err := filepath.Rel(dir, c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text += "components: [" + relative + "]\n"
-	}
-	for name, content := range map[string]string{"multus.yml": manifest, "kustomization.yaml": text} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	n.cluster.Kubectl(t, "", "apply", "--server-side", "-k", dir)
-	n.RolloutStatus(t, "kube-system", "kube-multus-ds")
-	n.awaitMultus(t)
+	n.cluster.Apply(t, manifest)
+	n.AwaitMultus(t)
 }
 
 const multusLimits = `            limits:
@@ -84,17 +59,20 @@ func (n *Node) RolloutStatus(t testing.TB, namespace, daemonSet string) {
 	n.cluster.Kubectl(t, "", "rollout", "status", "--namespace="+namespace, "--timeout="+startPatience.String(), "daemonset/"+daemonSet)
 }
 
-// awaitMultus makes pods until one has been through Multus: containerd takes a while to
-// see a new configuration, and does not tell when it does.
-func (n *Node) awaitMultus(t testing.TB) {
+// AwaitMultus waits until Multus is of its last version, and serves pods. It makes pods
+// until one has been through it: containerd takes a while to see a new configuration,
+// and does not tell when it does.
+func (n *Node) AwaitMultus(t testing.TB) {
 	t.Helper()
+	n.RolloutStatus(t, "kube-system", "kube-multus-ds")
+	const pod = "pod/multus-probe"
 	deadline := time.Now().Add(startPatience)
 	for {
-		pod := n.cluster.Pod(t, "default", kube.PodSpec{Image: Pause})
-		n.cluster.Kubectl(t, "", "wait", "--for=condition=Ready", "--timeout="+startPatience.String(), "pod/"+pod.Name)
-		pod = n.cluster.GetPod(t, "default", pod.Name)
-		n.cluster.Kubectl(t, "", "delete", "--timeout="+startPatience.String(), "pod/"+pod.Name)
-		if pod.Annotations[nadv1.NetworkStatusAnnot] != "" {
+		n.cluster.Kubectl(t, "", "run", "multus-probe", "--image="+Pause, "--restart=Never")
+		n.cluster.Kubectl(t, "", "wait", "--for=condition=Ready", "--timeout="+startPatience.String(), pod)
+		annotations := n.cluster.Kubectl(t, "", "get", pod, "--output=jsonpath={.metadata.annotations}")
+		n.cluster.Kubectl(t, "", "delete", "--timeout="+startPatience.String(), pod)
+		if strings.Contains(annotations, nadv1.NetworkStatusAnnot) {
 			return
 		}
 		if time.Now().After(deadline) {

@@ -64,6 +64,10 @@ var rules = map[string]rule{
 		"internal/kube", "internal/leaseobjects", "internal/ovnnb", "internal/podannotation", "internal/publish", "internal/vfio",
 		"pkg/engine", "pkg/engine/api", "pkg/engine/api/server", "pkg/engine/cnidhcp", "pkg/engine/network", "pkg/engine/store", "pkg/sriov",
 	}},
+	"cmd/kubectl-dhcp": {
+		ours:  []string{"internal/build", "pkg/engine/api"},
+		never: map[string]string{netlink: edge, packet: edge, module + "pkg/engine": "it runs on an administrator's machine"},
+	},
 	"cmd/dhcp-meta": {ours: []string{"internal/build", "pkg/delegate", "pkg/delegate/aside/early"}, never: plugin},
 
 	"internal/archtest":   {direct: []string{}},
@@ -74,9 +78,9 @@ var rules = map[string]rule{
 		"internal/ipamconf", "internal/kube", "internal/ovnnb",
 		"pkg/delegate/aside", "pkg/engine/api", "pkg/engine/network", "pkg/engine/store", "pkg/sriov",
 	}},
-	"internal/install":    {ours: []string{"internal/atomicfile", "pkg/delegate/aside"}, direct: []string{"golang.org/x/sys/unix"}},
-	"internal/ipamconf":   {ours: []string{"pkg/engine/api"}, direct: []string{cniTypes}, never: plugin},
-	"internal/nic":        {ours: []string{"pkg/engine", "pkg/engine/dhcp4"}, never: map[string]string{clientGo: edge}},
+	"internal/install":  {ours: []string{"internal/atomicfile", "pkg/delegate/aside"}, direct: []string{"golang.org/x/sys/unix"}},
+	"internal/ipamconf": {ours: []string{"pkg/engine/api"}, direct: []string{cniTypes}, never: plugin},
+	"internal/nic":      {ours: []string{"pkg/engine", "pkg/engine/dhcp4"}, never: map[string]string{clientGo: edge}},
 	"internal/ovnnb": {
 		ours:   []string{"internal/publish", "pkg/engine", "pkg/engine/network"},
 		direct: []string{"github.com/ovn-kubernetes/libovsdb", prometheus + "/client_golang/prometheus", "golang.org/x/sync/errgroup", "golang.org/x/time/rate"},

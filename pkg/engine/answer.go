@@ -60,7 +60,7 @@ func stateText(v view) string {
 // status is what `dhcp-engine leases` says of the session.
 func (s *session) status(v view) api.Status {
 	st := api.Status{
-		AttachmentID: s.att.AttachmentID, Pod: s.att.Pod, Network: s.att.Network, Netns: s.att.Netns.Path,
+		AttachmentID: s.att.AttachmentID, Pod: s.att.Pod, Network: s.att.Network, NAD: s.att.NAD, Netns: s.att.Netns.Path,
 		State: stateText(v), HardwareAddr: v.hardwareAddr.String(), ClientID: hex.EncodeToString(v.clientID),
 		LastError: v.lastErr,
 	}

@@ -106,7 +106,10 @@ type Status struct {
 	AttachmentID
 	Pod     Pod    `json:"pod,omitzero"`
 	Network string `json:"network"`
-	Netns   string `json:"netns"`
+	// NAD is the NetworkAttachmentDefinition, "<namespace>/<name>"; empty where none
+	// is known.
+	NAD   string `json:"nad,omitempty"`
+	Netns string `json:"netns"`
 	// State is a state of RFC 2131 or "PROBING"; where no client runs any more,
 	// "SUPERSEDED", "ORPHANED" or "RELEASING", or "REPORTED" for an address that is
 	// its guest's to ask for and keep.

@@ -34,13 +34,15 @@ type lab struct {
 	engine  *rig.Engine
 	socket  string
 	plugins string
+	// ifName is the interface that run is about.
+	ifName string
 }
 
 // newLab takes the program that plugins find as dhcp.
 func newLab(t *testing.T, dhcp string) *lab {
 	t.Helper()
 	rig.Need(t)
-	l := &lab{LAN: rig.NewLAN(t)}
+	l := &lab{LAN: rig.NewLAN(t), ifName: "net1"}
 	run, err := os.MkdirTemp("", "dm")
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +104,7 @@ func (l *lab) try(t *testing.T, verb string, s *rig.Sandbox, conf object) ([]byt
 		t.Fatal(err)
 	}
 	cmd := exec.Command(filepath.Join(l.plugins, conf["type"].(string)))
-	cmd.Env = append(os.Environ(), "CNI_COMMAND="+verb, "CNI_CONTAINERID="+s.ID, "CNI_IFNAME=net1", "CNI_NETNS="+s.Path,
+	cmd.Env = append(os.Environ(), "CNI_COMMAND="+verb, "CNI_CONTAINERID="+s.ID, "CNI_IFNAME="+l.ifName, "CNI_NETNS="+s.Path,
 		"CNI_ARGS=", "CNI_PATH="+l.plugins)
 	var out bytes.Buffer
 	cmd.Stdin, cmd.Stdout = bytes.NewReader(in), &out

@@ -130,7 +130,7 @@ func TestO05K53K55K64DropInVirtualFunction(t *testing.T) {
 
 // Two pods on ipvlan share the MAC of their parent: each is a client of its own, and
 // the end of one leaves the other its lease.
-func TestO17DropInIPVLAN(t *testing.T) {
+func TestDropInIPVLAN(t *testing.T) {
 	guest.Run(t, "modprobe", "ipvlan")
 	d := newDropIn(t, "ipvlan")
 	network := rig.Object{"type": "ipvlan", "master": guest.PF.Netdev(t), "mode": "l2"}

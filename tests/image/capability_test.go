@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,11 +12,13 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/dhcp-meta/dhcp-meta/tests/rig"
 )
@@ -93,6 +96,7 @@ func TestU20CapabilitiesSuffice(t *testing.T) {
 	c.mount(t, "/run/cni", "/run/cni", "rw", "rprivate") // of manifests/overlays/drop-in
 	engine := c.engine("--dhcp-socket=/run/cni/dhcp.sock")
 	engine.Start(t)
+	confinement(t, engine.PID(), c.capabilities)
 
 	s := rig.NewSandbox(t)
 	call := s.Call("net1", network(engine))
@@ -122,6 +126,59 @@ func TestU20CapabilitiesSuffice(t *testing.T) {
 	lan.Node.Del(t, call)
 	server.AwaitHeld(t, "no lease", rig.Nothing)
 	engine.AwaitNoRecords(t)
+}
+
+// numbers are those of capabilities in the kernel.
+var numbers = map[string]int{"NET_ADMIN": unix.CAP_NET_ADMIN, "NET_RAW": unix.CAP_NET_RAW, "SYS_ADMIN": unix.CAP_SYS_ADMIN}
+
+// confinement holds that the engine below the process is confined as the test says.
+func confinement(t *testing.T, pid int, capabilities []string) {
+	t.Helper()
+	mask := 0
+	for _, name := range capabilities {
+		mask |= 1 << numbers[name]
+	}
+	proc := descendant(t, pid, "dhcp-engine")
+	status, err := os.ReadFile(proc + "/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		fmt.Sprintf("CapPrm:\t%016x", mask), fmt.Sprintf("CapEff:\t%016x", mask), fmt.Sprintf("CapBnd:\t%016x", mask),
+		"CapInh:\t0000000000000000", "CapAmb:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2",
+	} {
+		if !strings.Contains(string(status), line+"\n") {
+			t.Errorf("the engine's status does not have %q:\n%s", line, status)
+		}
+	}
+	if err := os.WriteFile(proc+"/root/usr/bin/new", nil, 0o600); !errors.Is(err, unix.EROFS) {
+		t.Errorf("write into the root file system: %v", err)
+	}
+}
+
+// descendant is the folder in /proc of the process with that name below another one.
+func descendant(t *testing.T, pid int, name string) string {
+	t.Helper()
+	for next := []string{strconv.Itoa(pid)}; len(next) > 0; next = next[1:] {
+		proc := "/proc/" + next[0]
+		comm, err := os.ReadFile(proc + "/comm")
+		if err != nil {
+			continue // it has ended
+		}
+		if strings.TrimSpace(string(comm)) == name {
+			return proc
+		}
+		threads, err := filepath.Glob(proc + "/task/*/children")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, thread := range threads {
+			children, _ := os.ReadFile(thread) // nor does a thread that has ended have any
+			next = append(next, strings.Fields(string(children))...)
+		}
+	}
+	t.Fatalf("process %d has no descendant %s", pid, name)
+	return ""
 }
 
 // plugin runs the reference's macvlan plugin, which asks the reference's dhcp plugin,

@@ -64,7 +64,12 @@ type raw struct {
 
 func declare(getenv func(string) string) (*input, raw) {
 	in := newInput("run", getenv)
-	return in, raw{
+	return in, declareEngine(in)
+}
+
+// declareEngine declares the settings of the engine.
+func declareEngine(in *input) raw {
+	return raw{
 		stateDir:       in.text("state-dir", "/var/lib/dhcp-meta", "`folder` for what must survive a restart"),
 		socket:         in.text("socket", api.DefaultSocket, "`path` of the unix socket that the plugin talks to"),
 		metricsAddress: in.text("metrics-address", "off", "`host:port` for /metrics, /healthz and /readyz, or off"),
@@ -91,7 +96,15 @@ func parseConfig(args []string, getenv func(string) string) (config, error) {
 	if err := in.parse(args); err != nil {
 		return config{}, err
 	}
+	cfg := in.config(r)
+	if err := in.err(); err != nil {
+		return config{}, err
+	}
+	return cfg, nil
+}
 
+// config checks what declareEngine declared.
+func (in *input) config(r raw) config {
 	cfg := config{stateDir: *r.stateDir, socket: *r.socket, netnsRoots: *r.netnsRoots, logFormat: *r.logFormat, pidFile: *r.pidFile}
 	in.check("state-dir", absolute(cfg.stateDir))
 	in.check("socket", absolute(cfg.socket))
@@ -119,10 +132,7 @@ func parseConfig(args []string, getenv func(string) string) (config, error) {
 	if cfg.pidFile != "" {
 		in.check("pidfile", absolute(cfg.pidFile))
 	}
-	if err := in.err(); err != nil {
-		return config{}, err
-	}
-	return cfg, nil
+	return cfg
 }
 
 func (in *input) protected(texts []string) []netip.Prefix {

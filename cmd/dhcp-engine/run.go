@@ -28,6 +28,7 @@ Usage:
   dhcp-engine rebind [flags] ID      have all servers asked for it now
   dhcp-engine release [flags] ID     take the address of a running pod away
   dhcp-engine probe [flags]          tell which servers answer on an interface
+  dhcp-engine doctor [flags]         look for what is wrong on this node
   dhcp-engine export [flags]         write all records as one document
   dhcp-engine import [flags] FILE    put the records of such a document back
   dhcp-engine install [flags]        put the plugin dhcp-meta into the folder of CNI plugins
@@ -63,6 +64,8 @@ func commandNamed(name string) command {
 		return runRelease
 	case "probe":
 		return runProbe
+	case "doctor":
+		return runDoctor
 	case "export":
 		return runExport
 	case "import":

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -42,6 +43,15 @@ var rights = []authorizationv1.ResourceAttributes{
 	{Verb: "list", Group: "k8s.cni.cncf.io", Resource: "network-attachment-definitions"},
 	{Verb: "watch", Group: "k8s.cni.cncf.io", Resource: "network-attachment-definitions"},
 	{Verb: "get", Group: "kubevirt.io", Resource: "virtualmachineinstances"},
+}
+
+// objectRights are those for DHCPLease objects, where these are wanted.
+var objectRights = []authorizationv1.ResourceAttributes{
+	{Verb: "list", Group: "dhcp-meta.io", Resource: "dhcpleases"},
+	{Verb: "watch", Group: "dhcp-meta.io", Resource: "dhcpleases"},
+	{Verb: "create", Group: "dhcp-meta.io", Resource: "dhcpleases"},
+	{Verb: "patch", Group: "dhcp-meta.io", Resource: "dhcpleases"},
+	{Verb: "delete", Group: "dhcp-meta.io", Resource: "dhcpleases"},
 }
 
 // maxSkew is what two clocks may differ by; a token or certificate that was just made
@@ -118,7 +128,11 @@ func (e *examination) checkKubernetes(ctx context.Context) ([]Finding, string) {
 			seen("the API server takes us for it; the engine's account is %s", account), "run doctor in the engine's container to have them checked"})
 	}
 	found = append(found, judgeSkew(time.Duration(c.skew.Load()))...)
-	found = append(found, c.missingRights(ctx)...)
+	wanted := rights
+	if e.cfg.LeaseObjects {
+		wanted = slices.Concat(rights, objectRights)
+	}
+	found = append(found, c.missingRights(ctx, wanted)...)
 	found = append(found, c.readPods(ctx, e.cfg.NodeName)...)
 	found = append(found, c.dryRun(ctx)...)
 	c.readNetworks(ctx)
@@ -147,9 +161,9 @@ func judgeSkew(skew time.Duration) []Finding {
 		"run a time service on both; new tokens and certificates are refused meanwhile. Leases do not go by this clock"}}
 }
 
-func (c *cluster) missingRights(ctx context.Context) []Finding {
+func (c *cluster) missingRights(ctx context.Context, wanted []authorizationv1.ResourceAttributes) []Finding {
 	var missing []string
-	for _, r := range rights {
+	for _, r := range wanted {
 		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &r}}
 		got, err := c.client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
 		if err != nil {

@@ -92,6 +92,8 @@ type Config struct {
 	Kubernetes *rest.Config
 	Connect    error
 	NodeName   string
+	// LeaseObjects is whether the engine shows leases as objects.
+	LeaseObjects bool
 	// Northbound is OVN's north database; an empty address: it is not used.
 	Northbound ovnnb.Config
 

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/api"
 )
@@ -22,7 +23,7 @@ type attachment = api.Status
 func (e *examination) checkEngine(ctx context.Context) ([]Finding, string) {
 	found := e.socketFile()
 	client := api.Client{Socket: e.cfg.Socket}
-	if err := client.Healthy(ctx); err != nil {
+	if err := healthy(ctx, client); err != nil {
 		return append(found, noEngine(e.cfg.Socket, err)), ""
 	}
 	found = append(found, readiness(client.Ready(ctx), client.Status(ctx))...)
@@ -35,6 +36,13 @@ func (e *examination) checkEngine(ctx context.Context) ([]Finding, string) {
 	}
 	found = append(found, e.metrics(ctx)...)
 	return found, fmt.Sprintf("dhcp-engine answers at %s; attachments: %d", e.cfg.Socket, len(e.attachments))
+}
+
+// healthy is patient for as long as a probe of the kubelet.
+func healthy(ctx context.Context, c api.Client) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return c.Healthy(ctx)
 }
 
 // socketFile looks at the socket without using it.

@@ -133,13 +133,12 @@ const (
 
 // Devices on vfio-pci.
 const (
-	VFIOIOMMU     ID = "vfio-iommu"
-	VFIODriver    ID = "vfio-driver"
-	VFIOReadOnly  ID = "vfio-read-only"
-	VFIODev       ID = "vfio-dev"
-	VFIOPhysical  ID = "vfio-physical"
-	VFIOBorrowed  ID = "vfio-borrowed"
-	VFIOUnsettled ID = "vfio-unknown"
+	VFIOIOMMU    ID = "vfio-iommu"
+	VFIODriver   ID = "vfio-driver"
+	VFIOReadOnly ID = "vfio-read-only"
+	VFIODev      ID = "vfio-dev"
+	VFIOPhysical ID = "vfio-physical"
+	VFIOBorrowed ID = "vfio-borrowed"
 )
 
 // A DISCOVER on a network.

@@ -84,7 +84,7 @@ func bootOffset(offsets []byte) string {
 
 // needed are the capabilities without which no ADD works, and for what.
 var needed = []struct {
-	bit       int
+	bit        int
 	name, for_ string
 }{
 	{unix.CAP_NET_ADMIN, "NET_ADMIN", "addresses and routes in pods"},

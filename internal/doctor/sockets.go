@@ -31,7 +31,7 @@ func (e *examination) checkDHCPSocket(ctx context.Context) ([]Finding, string) {
 	if err == nil {
 		conn.Close()
 	}
-	engine := err == nil && api.Client{Socket: socket}.Healthy(ctx) == nil
+	engine := err == nil && healthy(ctx, api.Client{Socket: socket}) == nil
 	found := judgeDHCPSocket(socket, ours, err, engine, e.asking())
 	if ours && e.cfg.DHCPTimeout > runtimeLimit {
 		found = append(found, Finding{DHCPTimeout, Warning, "calls on the dhcp socket may take longer than the runtime waits",

@@ -16,7 +16,7 @@ func (e *examination) checkVFIO(context.Context) ([]Finding, string) {
 	found := judgeBorrowed(filepath.Join(e.cfg.StateDir, "borrowed"), e.cfg.VFIOWindow, time.Now())
 	v, err := openVFIO(e.cfg.PCI)
 	if err != nil {
-		return append(found, Finding{VFIOUnsettled, Warning, "the PCI devices of the node cannot be read", err.Error(), "mount the node's /sys"}), ""
+		return append(found, Finding{VFIODev, Warning, "the PCI devices of the node cannot be read", err.Error(), "mount the node's /sys"}), ""
 	}
 	addresses := v.addresses()
 	for _, address := range addresses {

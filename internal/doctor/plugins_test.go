@@ -1,0 +1,102 @@
+package doctor
+
+import (
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// fakeShelf has files by their path.
+type fakeShelf map[string]program
+
+func (s fakeShelf) folder(dir string) bool { return dir == bin || dir == front }
+
+func (s fakeShelf) names(dir string) (names []string) {
+	for path := range s {
+		if filepath.Dir(path) == dir {
+			names = append(names, filepath.Base(path))
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (s fakeShelf) find(path string) (program, bool) {
+	p, ok := s[path]
+	p.path = path
+	return p, ok
+}
+
+const (
+	bin   = "/opt/cni/bin"
+	front = bin + "/" + wrappers
+	set   = bin + "/" + wrapped
+	ovn   = ovnType
+)
+
+var (
+	own    = program{ours: true, sameBuild: true, executable: true}
+	theirs = program{executable: true}
+)
+
+func TestPlugins(t *testing.T) {
+	searchPath := fakeShelf{bin + "/dhcp-meta": own, bin + "/" + ovn: theirs, front + "/" + ovn: own, bin + "/macvlan": theirs}
+	swapped := fakeShelf{bin + "/dhcp-meta": own, bin + "/" + ovn: own, set + "/" + ovn: theirs, bin + "/macvlan": theirs}
+	both := []string{front, bin}
+	localnet := definition{name: "a/localnet", ours: true, plugins: []pluginConf{{Type: ovn}}}
+	office := definition{name: "a/office", ours: true, plugins: []pluginConf{{Type: ourType}, {Type: "macvlan"}}}
+	foreign := definition{name: "a/other", plugins: []pluginConf{{Type: "bridge"}}}
+	networks := []definition{localnet, office, foreign}
+	for name, tt := range map[string]struct {
+		shelf    fakeShelf
+		without  string
+		put      fakeShelf
+		search   []string
+		unknown  bool
+		networks []definition
+		want     map[ID]Level
+	}{
+		"search path":              {searchPath, "", nil, both, false, networks, nil},
+		"swap":                     {swapped, "", nil, []string{bin}, false, networks, nil},
+		"swap, unknown Multus":     {swapped, "", nil, []string{bin}, true, networks, nil},
+		"not searched":             {searchPath, "", nil, []string{bin}, false, networks, map[ID]Level{MultusSearchPath: Error}},
+		"not searched, not needed": {searchPath, "", nil, []string{bin}, false, nil, map[ID]Level{MultusSearchPath: Warning}},
+		"nobody knows":             {searchPath, "", nil, []string{bin}, true, networks, nil},
+		"wrapper gone":             {searchPath, front + "/" + ovn, nil, both, false, networks, map[ID]Level{MultusSearchPath: Error}},
+		"nothing behind":           {searchPath, bin + "/" + ovn, nil, both, false, networks, map[ID]Level{BehindMissing: Error}},
+		"nothing at all":           {fakeShelf{bin + "/dhcp-meta": own}, "", nil, both, false, []definition{localnet}, map[ID]Level{BehindMissing: Error}},
+		"ours behind ours":         {searchPath, "", fakeShelf{bin + "/" + ovn: own}, both, false, networks, map[ID]Level{BehindOurs: Error}},
+		"swap without original":    {swapped, set + "/" + ovn, nil, []string{bin}, false, networks, map[ID]Level{BehindMissing: Error}},
+		"swap of itself":           {swapped, "", fakeShelf{set + "/" + ovn: own}, []string{bin}, false, networks, map[ID]Level{BehindOurs: Error}},
+		"swap undone":              {swapped, "", fakeShelf{bin + "/" + ovn: theirs}, []string{bin}, false, networks, map[ID]Level{SwapUndone: Error}},
+		"plugin missing":           {searchPath, bin + "/dhcp-meta", nil, both, false, networks, map[ID]Level{PluginMissing: Error}},
+		"no macvlan":               {searchPath, bin + "/macvlan", nil, both, false, networks, map[ID]Level{DelegateMissing: Error}},
+		"real one not executable":  {searchPath, "", fakeShelf{bin + "/" + ovn: {}}, both, false, networks, map[ID]Level{PluginNoProgram: Error}},
+		"real one of s390":         {searchPath, "", fakeShelf{bin + "/" + ovn: {executable: true, foreign: "s390"}}, both, false, networks, map[ID]Level{PluginArchitecture: Error}},
+		"older wrapper":            {searchPath, "", fakeShelf{front + "/" + ovn: {ours: true, executable: true}}, both, false, networks, map[ID]Level{PluginVersion: Warning}},
+		"a folder elsewhere":       {searchPath, "", nil, []string{"/usr/libexec/cni", bin}, false, networks, map[ID]Level{SearchPathUnseen: Note}},
+		"drop-in":                  {searchPath, "", fakeShelf{bin + "/dhcp": own, set + "/dhcp": theirs}, both, false, networks, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := fakeShelf{}
+			for path, p := range tt.shelf {
+				if path != tt.without {
+					s[path] = p
+				}
+			}
+			for path, p := range tt.put {
+				s[path] = p
+			}
+			j := judgement{shelf: s, binDir: bin, search: tt.search, known: !tt.unknown, networks: tt.networks}
+			got := levels(j.run())
+			if len(got) != len(tt.want) {
+				t.Fatalf("found %+v, want %v", j.found, tt.want)
+			}
+			for id, level := range tt.want {
+				if got[id] != level {
+					t.Errorf("found %+v, want %v", j.found, tt.want)
+				}
+			}
+		})
+	}
+}

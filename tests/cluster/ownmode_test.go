@@ -40,17 +40,19 @@ func newOwnLab(t *testing.T, config string) *ownLab {
 	}
 	l.network(t, "office", localnet(l.ns+"/office", object{"name": "office-lan", "ipam": object{"type": "dhcp"}}), annotations)
 	c.Join(t, l.node)
-	l.engine = c.Engine(t, l.node, "--dhcp-socket=/run/cni/dhcp.sock")
+	const networks = "/etc/dhcp-meta/networks.json"
+	l.node.Write(t, networks, []byte(`{"office-lan": {"vendorClass": "by-the-node", "hostname": "by-the-node", "clientID": "none"}}`))
+	l.engine = c.Engine(t, l.node, "--dhcp-socket=/run/cni/dhcp.sock", "--dhcp-networks="+networks)
 	l.engine.Start(t)
 	return l
 }
 
 // object is a pod with the entry that OVN-Kubernetes writes before it asks for the
-// address.
+// address, and a host name of its own.
 func (l *ownLab) object(t *testing.T, mac string) *corev1.Pod {
 	t.Helper()
 	return l.kube.Pod(t, l.ns, kube.PodSpec{Node: l.node.Name, Networks: "office",
-		Annotations: map[string]string{podNetworks: l.entry(mac, "")}})
+		Annotations: map[string]string{podNetworks: l.entry(mac, ""), "office." + l.ns + ".dhcp-meta.io/hostname": "{pod}"}})
 }
 
 // plug makes a sandbox of a pod, with its net1.
@@ -136,13 +138,15 @@ func sameObject(a, b string) bool {
 // written in the ADD; another address is, and the end of the lease.
 func TestK55K80OwnModeOfOVNKubernetes(t *testing.T) {
 	t.Parallel()
-	l := newOwnLab(t, `{"clientID":"duid","hostname":"{pod}"}`)
+	l := newOwnLab(t, `{"clientID":"duid","hostname":"by-the-network"}`)
 	server := rig.RunDnsmasq(t, l.Server, rig.Pool(3*time.Second, 5*time.Second))
 	pod := l.plug(t, l.object(t, "02:00:00:00:62:01"), "02:00:00:00:62:01")
 	addr := pod.add(t)
 	f, _ := l.Capture.AwaitType(t, 0, rig.Patience, dhcpv4.MessageTypeRequest, pod.HardwareAddr(t, "net1"))
-	if id := f.Msg.Options.Get(dhcpv4.OptionClientIdentifier); len(id) == 0 || id[0] != 255 || f.Msg.HostName() != pod.Object.Name {
-		t.Errorf("client identifier %x, host name %q", id, f.Msg.HostName())
+	// What the node says, over it the network, over that the pod.
+	if id := f.Msg.Options.Get(dhcpv4.OptionClientIdentifier); f.Msg.ClassIdentifier() != "by-the-node" || len(id) == 0 || id[0] != 255 ||
+		f.Msg.HostName() != pod.Object.Name {
+		t.Errorf("vendor class %q, client identifier %x, host name %q", f.Msg.ClassIdentifier(), id, f.Msg.HostName())
 	}
 	if !f.Msg.IsBroadcast() {
 		t.Errorf("no BROADCAST flag, which OVN's port security may want: %v", f)
@@ -198,7 +202,7 @@ func TestK93OwnModeOverARestart(t *testing.T) {
 // quick and sends nothing.
 func TestK77OwnModeWithoutAPod(t *testing.T) {
 	t.Parallel()
-	l := newOwnLab(t, `{"hostname":"{pod}"}`)
+	l := newOwnLab(t, `{"hostname":"by-the-network"}`)
 	server := rig.RunDnsmasq(t, l.Server, rig.Pool(0, 0))
 	const mac = "02:00:00:00:62:03"
 	first := l.object(t, mac)
@@ -209,7 +213,7 @@ func TestK77OwnModeWithoutAPod(t *testing.T) {
 		mark, logged := l.Capture.Len(), l.engine.Lines.Len()
 		pod.dhcp(t, "ADD")
 		f, _ := l.Capture.AwaitType(t, mark, rig.Patience, dhcpv4.MessageTypeRequest, nil)
-		if f.Msg.HostName() != "" {
+		if f.Msg.HostName() != "by-the-node" {
 			t.Errorf("%s: host name %q", name, f.Msg.HostName())
 		}
 		l.engine.Lines.Await(t, "line on the pod", logged, rig.Patience, func(line string) bool {

@@ -49,11 +49,12 @@ func serve(ctx context.Context, cfg config, log *slog.Logger) error {
 		return err
 	}
 	eng := engine.New(parts)
+	calls := watched{eng, newGarbage()}
 	networks, err := cfg.dropIn.readNetworks()
 	if err != nil {
 		return err
 	}
-	api := server.New(cnidhcp.Completed{Backend: eng, Networks: networks}, log)
+	api := server.New(cnidhcp.Completed{Backend: calls, Networks: networks}, log)
 
 	metrics, err := listenFor("metrics", cfg.metricsAddress, metricsHandler(api, registry))
 	if err != nil {
@@ -69,7 +70,7 @@ func serve(ctx context.Context, cfg config, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	plugin, err := openDropIn(cfg.dropIn, eng, networks, api, log)
+	plugin, err := openDropIn(cfg.dropIn, calls, networks, api, log)
 	if err != nil {
 		socket.Close()
 		return err

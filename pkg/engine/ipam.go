@@ -20,12 +20,13 @@ import (
 // there. An address that never comes is leased, renewed and given back all the
 // same: DHCP here needs none on the interface.
 
-// The looks for the address: the first one soon after the answer, each further one
-// after twice the wait, up to the last, which comes a minute later. From then on
+// The looks for the address: the first one soon after the answer, but late enough for
+// a caller on a busy node, each further one after twice the wait, up to the last, which
+// comes a minute later. From then on
 // each renewal looks.
 const (
-	firstLook = 50 * time.Millisecond
-	lastLooks = 11
+	firstLook = 200 * time.Millisecond
+	lastLooks = 9
 	// secondLook comes after the address was found, for routes that were on their
 	// way then.
 	secondLook = time.Second

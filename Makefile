@@ -25,6 +25,10 @@ FUZZTIME ?= 3m
 SOAK   ?= 30m
 LEASES ?= 1000
 
+# Which parts of the race `make bench-peers` runs, as in `go test -run`: add, waiting/nak.
+# What the others found before is kept in bin/race.
+RACE ?=
+
 .PHONY: help
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,7 +75,7 @@ unit: ## unit and simulated tests with the race detector (no root)
 integration: ## both programs against real servers, kernels and clusters (root)
 	@rm -f unsteady.txt
 	@# The first time these are built, which takes ten minutes, no test's time limit runs.
-	@for module in plugins kubernetes multus suite; do tests/tool-cache $$module >/dev/null; done
+	@for module in plugins kubernetes multus suite manifests-tools; do tests/tool-cache $$module >/dev/null; done
 	DHCP_META_REQUIRE_ROOT=1 "$$(tests/tool-cache tools)/gotestsum" --format pkgname-and-test-fails \
 		--rerun-fails=1 --rerun-fails-max-failures=4 --rerun-fails-run-root-test --rerun-fails-report=unsteady.txt \
 		--packages ./tests/... -- -count=1 -timeout 20m -parallel 8
@@ -95,6 +99,12 @@ bench: deps vm-image build ## Go benchmarks, and the figures of docs/performance
 	go test -run '^$$' -bench . -benchmem $$(go list ./... | grep -v /tests/)
 	DHCP_META_REQUIRE_ROOT=1 \
 		go test -count=1 -timeout 60m -p 1 -run '^$$' -bench . -benchtime 1x ./tests/bench/... ./tests/vm
+
+.PHONY: bench-peers
+bench-peers: deps ## race the reference dhcp daemon for 25 minutes, or its part RACE; rewrites docs/performance.md (root)
+	@tests/tool-cache plugins >/dev/null
+	DHCP_META_REQUIRE_ROOT=1 \
+		go test -count=1 -timeout 60m -parallel 8 -v -run '^TestRace$$/$(RACE)' ./tests/peers -args -peers-results=$(CURDIR)/bin/race
 
 .PHONY: clean
 clean: ## remove bin/ (the tool cache stays; it is below ~/.cache/dhcp-meta)

@@ -56,16 +56,26 @@ func (s *site) start(t testing.TB) {
 	s.StartControllers(t)
 	s.node = kubelet.Start(t, s.Cluster, lan.Node)
 	s.node.InstallMultus(t)
+	s.images = map[string]string{}
 	for _, tag := range []string{"one", "two"} {
 		s.buildImage(t, tag)
+		s.node.ImportArchive(t, s.images[tag], imageName+tag)
 	}
+}
+
+// newNode joins another node to the cluster, which is on no network of its own.
+func (s *site) newNode(t *testing.T) *kubelet.Node {
+	t.Helper()
+	n := kubelet.Start(t, s.Cluster, rig.NewNetns(t, "new"))
+	n.ImportArchive(t, s.images["one"], imageName+"one")
+	return n
 }
 
 // imageName is how the node knows the image that manifests call dhcp-meta.
 const imageName = "docker.io/library/dhcp-meta:"
 
-// buildImage builds our image as `make image` does, and gives it to the node. Another
-// tag is another program, as another version would be.
+// buildImage builds our image as `make image` does. Another tag is another program, as
+// another version would be.
 func (s *site) buildImage(t testing.TB, tag string) {
 	t.Helper()
 	root, err := rig.ModuleRoot()
@@ -78,7 +88,7 @@ func (s *site) buildImage(t testing.TB, tag string) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("images/build: %v\n%s", err, out)
 	}
-	s.node.ImportArchive(t, filepath.Join(folder, "dhcp-meta-"+runtime.GOARCH+".tar"), imageName+tag)
+	s.images[tag] = filepath.Join(folder, "dhcp-meta-"+runtime.GOARCH+".tar")
 }
 
 // namespace is the namespace of all that we install.

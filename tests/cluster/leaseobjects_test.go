@@ -3,6 +3,7 @@ package cluster
 import (
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -154,6 +155,36 @@ func TestU13O03LeaseObjects(t *testing.T) {
 
 	s.Del(t)
 	l.awaitLeaseObjects(t, "none", func(have []dhcpLease) bool { return len(have) == 0 })
+}
+
+// Whoever looks at the objects sees what becomes of a lease while it does: which node
+// and server it is of, that it is lost, and the address that comes after it.
+func TestU12U14LeaseObjectsFollow(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, kube.Multus{})
+	cfg := rig.Pool(3*time.Second, 6*time.Second)
+	cfg.Lifetime = 10 * time.Second
+	kea := rig.StartKea(t, l.Server, cfg)
+	s := l.pod(t, l.network(t, "site", delegateNetwork(nil), nil))
+	s.Add(t)
+	old := l.leased(t, s, "net1", kea)
+	state := func(state, address string) func([]dhcpLease) bool {
+		return func(have []dhcpLease) bool {
+			return one(have) && have[0].Status.State == state && have[0].Status.Node == l.node.Name &&
+				(address == "" && have[0].Status.Address == "" || address != "" && strings.HasPrefix(have[0].Status.Address, address))
+		}
+	}
+	first := l.awaitLeaseObjects(t, "bound", state("Bound", old.String()+"/24"))[0]
+	kea.Stop(t)
+	l.awaitLeaseObjects(t, "lost", state("Lost", ""))
+
+	cfg.First = netip.MustParseAddr("10.77.0.100")
+	cfg.Last = netip.MustParseAddr("10.77.0.109")
+	rig.StartKea(t, l.Server, cfg)
+	last := l.awaitLeaseObjects(t, "bound to another address", state("Bound", "10.77.0.10"))[0]
+	if last.UID != first.UID || last.Status.Server != rig.ServerAddr.Addr().String() || !first.Status.Since.Before(&last.Status.Since) {
+		t.Errorf("from %+v\nto %+v", first, last)
+	}
 }
 
 // Objects are the engines' own: others may read and delete them, and an engine writes

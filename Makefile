@@ -81,6 +81,11 @@ integration: ## both programs against real servers, kernels and clusters (root)
 		--packages ./tests/... -- -count=1 -timeout 20m -parallel 8
 	@[ ! -s unsteady.txt ] || { echo "== unsteady: failed once, and passed alone"; cat unsteady.txt; }
 
+.PHONY: test-cluster
+test-cluster: deps ## the installed thing on a real cluster of one node, and in front of OVN (root)
+	@for module in plugins kubernetes multus; do tests/tool-cache $$module >/dev/null; done
+	DHCP_META_REQUIRE_ROOT=1 go test -count=1 -timeout 20m -p 1 ./tests/onenode ./tests/ovnkube
+
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME (3m)
 	@tests/fuzz $(FUZZTIME)

@@ -156,10 +156,12 @@ func (e *examination) checkMultus(ctx context.Context) ([]Finding, string) {
 	if m.known() {
 		well += ", searches " + strings.Join(m.Search(), ", then ")
 	}
-	return append(m.judge(), e.judgePlaces(m)...), well
+	return append(m.judge(e.cfg.BinDir), e.judgePlaces(m)...), well
 }
 
-func (m Multus) judge() (found []Finding) {
+// judge holds Multus against what dhcp-meta needs of it; binDir is the node's folder of
+// plugins.
+func (m Multus) judge(binDir string) (found []Finding) {
 	if !m.Running {
 		found = append(found, Finding{MultusNotRunning, Error, "Multus does not run on this node", seen("pod %s is not in phase Running", m.Pod),
 			"kubectl describe pod, and its log"})
@@ -177,10 +179,10 @@ func (m Multus) judge() (found []Finding) {
 		return append(found, Finding{MultusConfigWrong, Error, "Multus's configuration cannot be read by Multus either",
 			seen("%s of ConfigMap %s: %v", configKey, m.ConfigMap, m.Wrong), "mend that JSON, and restart Multus"})
 	}
-	return append(found, m.judgeConfig()...)
+	return append(found, m.judgeConfig(binDir)...)
 }
 
-func (m Multus) judgeConfig() (found []Finding) {
+func (m Multus) judgeConfig(binDir string) (found []Finding) {
 	from := seen("in %s of ConfigMap %s", configKey, m.ConfigMap)
 	if major, minor := version(m.Config.CNIVersion); major > 1 || major == 1 && minor >= 1 {
 		found = append(found, Finding{MultusCNIVersion, Error, "with this cniVersion Multus makes the node NotReady: it answers STATUS and GC by an error",
@@ -198,10 +200,10 @@ func (m Multus) judgeConfig() (found []Finding) {
 			seen("binDir is %q %s", m.Config.BinDir, from), "put one folder there, and the others into CNI_PATH of the daemon's environment"})
 		return found
 	}
-	if m.Config.BinDir != "" && path.Clean(m.Config.BinDir) != defaultBinDir && m.CNIPath == "" {
+	if m.Config.BinDir != "" && path.Clean(m.Config.BinDir) != path.Clean(binDir) && m.CNIPath == "" {
 		found = append(found, Finding{MultusCNIPath, Error, "Multus finds the plugins in its binDir only, and these find none behind themselves",
 			seen("binDir is %s %s, and the container of pod %s has no CNI_PATH", m.Config.BinDir, from, m.Pod),
-			"set CNI_PATH=/opt/cni/bin in the environment of Multus' daemon"})
+			"set CNI_PATH=" + binDir + " in the environment of Multus' daemon"})
 	}
 	for _, dir := range m.Search() {
 		if on, ok := m.hostFolder(dir); len(m.Mounts) > 0 && (!ok || on != path.Clean(dir)) {

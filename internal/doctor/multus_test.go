@@ -39,12 +39,19 @@ func TestMultus(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := thick()
 			tt.change(&m)
-			finds(t, m.judge(), tt.want...)
+			finds(t, m.judge("/opt/cni/bin"), tt.want...)
 			if got := m.Search(); tt.search != nil && !slices.Equal(got, tt.search) {
 				t.Errorf("searches %v, want %v", got, tt.search)
 			}
 		})
 	}
+}
+
+// OpenShift has its plugins elsewhere, in Multus' binDir, and no CNI_PATH.
+func TestMultusOfOpenShift(t *testing.T) {
+	m := thick()
+	m.Config.BinDir, m.CNIPath, m.Mounts = "/var/lib/cni/bin", "", map[string]string{"/var/lib/cni/bin": "/var/lib/cni/bin"}
+	finds(t, m.judge("/var/lib/cni/bin"))
 }
 
 // Multus is known by its image, whoever ships it, and not taken for what comes with it.

@@ -201,11 +201,11 @@ func daemonConfig(change object) string {
 // multusConfig puts another text in the place of the configuration.
 func (c *clinic) multusConfig(t *testing.T, text string) {
 	t.Helper()
-	maps := c.kube.Client.CoreV1().ConfigMaps("kube-system")
-	m, err := maps.Get(t.Context(), "multus-daemon-config", metav1.GetOptions{})
+	configs := c.kube.Client.CoreV1().ConfigMaps("kube-system")
+	m, err := configs.Get(t.Context(), "multus-daemon-config", metav1.GetOptions{})
 	if err == nil {
 		m.Data["daemon-config.json"] = text
-		_, err = maps.Update(t.Context(), m, metav1.UpdateOptions{})
+		_, err = configs.Update(t.Context(), m, metav1.UpdateOptions{})
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -44,7 +44,7 @@ func networkMistakes() []mistake {
 		{name: "another engine's socket", want: []doctor.ID{doctor.NetworkElsewhere}, harm: made("elsewhere", office(object{"socket": "/run/elsewhere.sock"}), nil)},
 		{name: "no such master", want: []doctor.ID{doctor.MasterMissing}, harm: made("nic", func(*clinic) any { return wire("macvlan", "eth17") }, nil)},
 		{name: "master down", want: []doctor.ID{doctor.MasterDown}, harm: func(t *testing.T, c *clinic) func() {
-			c.node.Net.IP(t, "link", "add", "idle", "type", "dummy")
+			c.node.Net.IP(t, "link", "add", "idle", "type", "bridge")
 			mend := c.network(t, "down", wire("macvlan", "idle"), nil)
 			return func() { mend(); c.node.Net.IP(t, "link", "del", "idle") }
 		}},

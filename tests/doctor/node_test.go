@@ -3,6 +3,7 @@ package doctor
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"github.com/dhcp-meta/dhcp-meta/internal/doctor"
@@ -75,7 +76,7 @@ func file(path, content string) func(*testing.T, *clinic) func() {
 // replaced puts something else in the place of a file on the node; nil: nothing.
 func replaced(t *testing.T, c *clinic, path string, content []byte, mode os.FileMode) (mend func()) {
 	t.Helper()
-	own := path + ".own"
+	own := "/run/aside-" + filepath.Base(path) // elsewhere: who looks into the folder sees what is left there
 	c.node.Run(t, "mv", path, own)
 	if content != nil {
 		c.node.Write(t, path, content)

@@ -135,7 +135,7 @@ func TestLeastPrivilege(t *testing.T) {
 		// Read only, and not needed yet: networks will be chosen by their namespaces.
 		"get namespaces", "list namespaces", "watch namespaces",
 		"get virtualmachineinstances.kubevirt.io", // internal/kube: the MAC of a virtual machine
-		"get configmaps multus-daemon-config", // internal/doctor: where Multus searches for plugins
+		"get configmaps multus-daemon-config",     // internal/doctor: where Multus searches for plugins
 		// internal/leaseobjects: what is there of this node, and how it should be.
 		"list dhcpleases.dhcp-meta.io", "watch dhcpleases.dhcp-meta.io",
 		"create dhcpleases.dhcp-meta.io", "patch dhcpleases.dhcp-meta.io", "delete dhcpleases.dhcp-meta.io",

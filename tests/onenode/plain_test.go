@@ -17,7 +17,8 @@ import (
 var plain = kustomization{folder: "overlays/plain"}
 
 // The main job as a cluster's administrator meets it: one apply, a network, a pod. Its
-// leases can be read while it is there, and are gone with it, at the server too.
+// leases can be read and asked for while it is there, and are gone with it, at the server
+// too.
 // B89: the same network as a single plugin, and in a list with tuning.
 func TestU13B89PodOnAMacvlanNetwork(t *testing.T) {
 	s := shared(t)
@@ -36,6 +37,7 @@ func TestU13B89PodOnAMacvlanNetwork(t *testing.T) {
 		t.Errorf("both interfaces have %v", one.addr)
 	}
 	s.awaitObjects(t, ns, one.addr, two.addr)
+	s.asked(t, pod, "site", one)
 	s.delete(t, pod)
 	s.awaitReleased(t, mark, one)
 	s.awaitReleased(t, mark, two)

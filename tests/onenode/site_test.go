@@ -99,8 +99,6 @@ const namespace = "dhcp-meta"
 type kustomization struct {
 	folder     string
 	components []string
-	// mounts is a folder of the node that is made when it is mounted, and stays, empty.
-	mounts string
 }
 
 // write writes the kustomization, and returns its folder.
@@ -127,16 +125,16 @@ func (k kustomization) write(t *testing.T, tag string) string {
 }
 
 // install applies a kustomization and waits until the engine is ready. The end of the
-// test uninstalls it, and checks that the node's files are what they were.
-func (s *site) install(t *testing.T, k kustomization) {
+// test uninstalls it, and checks that the node's files are what they were, but for empty
+// folders that were made to be mounted.
+func (s *site) install(t *testing.T, k kustomization, mounted ...string) {
 	t.Helper()
 	s.tell(t)
 	before := s.tree(t)
 	t.Cleanup(func() {
 		s.uninstall(t, k)
-		if k.mounts != "" {
-			// It fails if it is not empty.
-			s.node.Run(t, "rmdir", k.mounts)
+		for _, folder := range mounted {
+			s.node.Run(t, "rmdir", folder)
 		}
 		s.asBefore(t, before)
 	})

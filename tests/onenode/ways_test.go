@@ -20,9 +20,6 @@ import (
 // does.
 const wrapped = node.Plugins + "/ovn-k8s-cni-overlay"
 
-// ovnKubernetes is the way to stand in front of it.
-var ovnKubernetes = kustomization{folder: "overlays/ovn-kubernetes", mounts: "/run/ovn-ic"}
-
 const podMAC = "0a:58:0a:4d:00:07"
 
 // installWrapped puts the wrapped plugin on the node, as its pod does at each start.
@@ -79,16 +76,55 @@ func (s *site) interposed(t *testing.T) {
 	s.awaitReleased(t, mark, net1)
 }
 
-// Multus is told where to search by the commands of docs/install.md.
-func TestInterposedBySearchPath(t *testing.T) {
+// The ways of docs/install.md but the plain one. Applying another is enough to change.
+func TestWaysOfInstalling(t *testing.T) {
 	s := shared(t)
 	s.installWrapped(t)
-	s.install(t, ovnKubernetes)
+	searchPath := kustomization{folder: "overlays/ovn-kubernetes"}
+	swap := kustomization{folder: "overlays/ovn-kubernetes", components: []string{"swap"}}
+	dropIn := kustomization{folder: "overlays/drop-in"}
+
+	s.install(t, searchPath, "/run/ovn-ic", "/run/cni")
+	t.Run("search path", func(t *testing.T) {
+		s.tellMultus(t)
+		s.interposed(t)
+	})
+	s.update(t, swap, "one")
+	t.Run("swap", func(t *testing.T) {
+		s.interposed(t)
+		// Its owner installs the plugin again, by a copy into its place.
+		s.node.Run(t, "cp", filepath.Join(rig.Plugins(), "macvlan"), wrapped)
+		s.interposed(t)
+	})
+	s.update(t, dropIn, "one")
+	t.Run("drop-in", func(t *testing.T) {
+		s.node.Run(t, "cmp", wrapped, filepath.Join(rig.Plugins(), "macvlan"))
+		s.droppedIn(t)
+	})
+}
+
+// droppedIn checks that a network of the reference's daemon is served as it is.
+func (s *site) droppedIn(t *testing.T) {
+	t.Helper()
+	ns := s.namespace(t)
+	config := wire("macvlan")
+	config["cniVersion"], config["name"], config["ipam"] = "1.0.0", "site", object{"type": "dhcp"}
+	s.NAD(t, ns, "site", config, nil)
+	mark := s.server.Lines.Len()
+	pod := s.awaitRunning(t, s.pod(t, ns, "site"))
+	net1 := s.leased(t, pod, "net1")
+	s.delete(t, pod)
+	s.awaitReleased(t, mark, net1)
+}
+
+// tellMultus has Multus search our wrappers until the end of the test, by the commands
+// of docs/install.md.
+func (s *site) tellMultus(t *testing.T) {
+	t.Helper()
 	t.Cleanup(func() {
 		s.setMultus(t, `s|"binDir": "/opt/cni/bin/dhcp-meta-wrappers", ||`, "CNI_PATH-")
 	})
 	s.setMultus(t, `s|"chrootDir"|"binDir": "/opt/cni/bin/dhcp-meta-wrappers", "chrootDir"|`, "CNI_PATH=/opt/cni/bin")
-	s.interposed(t)
 }
 
 // setMultus changes Multus's configuration by a command of sed(1), and its environment.
@@ -101,33 +137,4 @@ kubectl -n kube-system set env daemonset/kube-multus-ds --containers=kube-multus
 		t.Fatalf("tell Multus where to search: %v\n%s", err, out)
 	}
 	s.node.AwaitMultus(t)
-}
-
-// Multus is as it was, and the plugin swapped; also after its owner has installed it
-// again.
-func TestInterposedBySwap(t *testing.T) {
-	s := shared(t)
-	s.installWrapped(t)
-	swap := ovnKubernetes
-	swap.components = []string{"swap"}
-	s.install(t, swap)
-	s.interposed(t)
-	// As a copy into the place does it: not by rename.
-	s.node.Run(t, "cp", filepath.Join(rig.Plugins(), "macvlan"), wrapped)
-	s.interposed(t)
-}
-
-// A network of the reference's daemon, unchanged.
-func TestDropIn(t *testing.T) {
-	s := shared(t)
-	s.install(t, kustomization{folder: "overlays/drop-in", mounts: "/run/cni"})
-	ns := s.namespace(t)
-	config := wire("macvlan")
-	config["cniVersion"], config["name"], config["ipam"] = "1.0.0", "site", object{"type": "dhcp"}
-	s.NAD(t, ns, "site", config, nil)
-	mark := s.server.Lines.Len()
-	pod := s.awaitRunning(t, s.pod(t, ns, "site"))
-	net1 := s.leased(t, pod, "net1")
-	s.delete(t, pod)
-	s.awaitReleased(t, mark, net1)
 }

@@ -10,21 +10,30 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Field case B43: a pod that is made before there is an engine waits, its events say for
-// what, and it gets its address when the engine has come.
-func TestB43PodBeforeTheEngine(t *testing.T) {
+// Field case B43: a pod that is made before there is an engine, on a new node or after a
+// reboot, waits, its events say for what, and it gets its address when the engine has
+// come. B42: one that is deleted meanwhile goes, and its lease is given back then.
+func TestB42B43PodsWithoutAnEngine(t *testing.T) {
 	s := shared(t)
 	ns := s.namespace(t)
 	s.NAD(t, ns, "site", macvlan(), nil)
-	pod := s.pod(t, ns, "site")
-	s.awaitEvent(t, pod, "dhcp-meta")
+	early := s.pod(t, ns, "site")
+	s.awaitEvent(t, early, "failed to find plugin")
 	s.install(t, plain)
+	early = s.awaitRunning(t, early)
+	one := s.leased(t, early, "net1")
 
-	pod = s.awaitRunning(t, pod)
 	mark := s.server.Lines.Len()
-	net1 := s.leased(t, pod, "net1")
-	s.delete(t, pod)
-	s.awaitReleased(t, mark, net1)
+	s.Kubectl(t, "", "delete", "--namespace="+namespace, "--timeout="+patience.String(), "daemonset/dhcp-engine")
+	s.delete(t, early)
+	late := s.pod(t, ns, "site")
+	s.awaitEvent(t, late, "dhcp-engine cannot be reached")
+	s.update(t, plain, "one")
+	s.awaitReleased(t, mark, one)
+	late = s.awaitRunning(t, late)
+	two := s.leased(t, late, "net1")
+	s.delete(t, late)
+	s.awaitReleased(t, mark, two)
 }
 
 // awaitEvent waits for a warning about the pod that says text.

@@ -49,6 +49,10 @@ func (e *Engine) owned(ctx context.Context, a Attachment) (Attachment, error) {
 	if e.cfg.Cluster == nil || !a.IPAM || a.Pod.Name != "" {
 		return a, nil
 	}
+	if s := e.session(a.AttachmentID); s != nil && s.att.IPAM && s.att.Network == a.Network && s.att.Pod.Name != "" {
+		a.Pod, a.NAD = s.att.Pod, s.att.NAD // the sandbox is the same
+		return a, nil
+	}
 	link, err := e.cfg.Links.Inspect(ctx, a.Target())
 	if err != nil {
 		return a, api.WithCode(codeOfLook(ctx), err)

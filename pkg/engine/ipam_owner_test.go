@@ -87,7 +87,23 @@ func TestOwnModeWithoutAPod(t *testing.T) {
 	})
 }
 
-// Its pod's next sandbox is the same client, though its identifier names the sandbox.
+// Whose interface it is, is asked once: the reference's plugin asks at CHECK as at ADD.
+func TestOwnModeAsksOnce(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world) {
+		ownMode(w)
+		e, _ := w.start()
+		mustAsk(t, e, "c1")
+		w.change(func() { w.cluster.owners = nil })
+		w.since()
+		mustAsk(t, e, "c1")
+		wantNotes(t, w)
+		if rec := w.records[net1("c1")]; rec.Pod.Name != "web-0" || rec.NAD != "shop/lan" {
+			t.Errorf("record %+v", rec)
+		}
+	})
+}
+
+// Its pod's next sandbox takes the lease over, which is known by the pod here.
 func TestOwnModeNewSandboxTakesOver(t *testing.T) {
 	simulate(t, func(t *testing.T, w *world) {
 		ownMode(w)

@@ -19,16 +19,20 @@ import (
 	"k8s.io/apimachinery/pkg/util/remotecommand"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/streaming/pkg/httpstream"
+	"k8s.io/streaming/pkg/httpstream/spdy"
 
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/api"
 )
 
 // double is an API server with pods, which executes what the test says in the place of
-// containers, by the protocol of exec (websocket, v5.channel.k8s.io). tests/onenode
+// containers, by the protocols of exec. tests/onenode
 // has a real one.
 type double struct {
 	t    *testing.T
 	pods []corev1.Pod
+	// old says that the server speaks SPDY alone, as before Kubernetes 1.30.
+	old bool
 	// run is what a dhcp-engine does; nil: the server refuses to execute.
 	run func(node string, args []string) (stdout, stderr string, code int)
 
@@ -92,13 +96,16 @@ func (d *double) answer(w http.ResponseWriter, code int, v any) {
 	}
 }
 
+// execute runs the command of a request, and writes what it says by the protocol that
+// the client asks for.
 func (d *double) execute(w http.ResponseWriter, r *http.Request, pod string, command []string) {
-	up := websocket.Upgrader{Subprotocols: []string{remotecommand.StreamProtocolV5Name}}
-	conn, err := up.Upgrade(w, r, nil)
-	if err != nil {
-		return // SPDY, which comes after a refusal
+	write := d.websocket
+	if !websocket.IsWebSocketUpgrade(r) {
+		write = d.spdy
+	} else if d.old {
+		d.answer(w, http.StatusBadRequest, metav1.Status{})
+		return
 	}
-	defer func() { _ = conn.Close() }()
 	if container := r.URL.Query().Get("container"); container != "engine" || command[0] != "dhcp-engine" {
 		d.t.Errorf("%v in container %s", command, container)
 	}
@@ -113,14 +120,55 @@ func (d *double) execute(w http.ResponseWriter, r *http.Request, pod string, com
 			Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: remotecommand.ExitCodeCauseType, Message: fmt.Sprint(code)}}}}
 	}
 	text, _ := json.Marshal(status)
-	for channel, b := range map[byte]string{remotecommand.StreamStdOut: stdout, remotecommand.StreamStdErr: stderr} {
-		for chunk := range slices.Chunk([]byte(b), 1000) {
+	write(w, r, said{[]byte(stdout), []byte(stderr), text})
+}
+
+// said is what goes over the streams of an execution.
+type said struct{ stdout, stderr, status []byte }
+
+func (d *double) websocket(w http.ResponseWriter, r *http.Request, s said) {
+	up := websocket.Upgrader{Subprotocols: []string{remotecommand.StreamProtocolV5Name}}
+	conn, err := up.Upgrade(w, r, nil)
+	if err != nil {
+		d.t.Error(err)
+		return
+	}
+	defer func() { _ = conn.Close() }()
+	for channel, b := range map[byte][]byte{remotecommand.StreamStdOut: s.stdout, remotecommand.StreamStdErr: s.stderr} {
+		for chunk := range slices.Chunk(b, 1000) {
 			_ = conn.WriteMessage(websocket.BinaryMessage, append([]byte{channel}, chunk...))
 		}
 	}
-	_ = conn.WriteMessage(websocket.BinaryMessage, append([]byte{remotecommand.StreamErr}, text...))
+	_ = conn.WriteMessage(websocket.BinaryMessage, append([]byte{remotecommand.StreamErr}, s.status...))
 	_ = conn.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""))
 	_, _, _ = conn.ReadMessage() // until the client has it
+}
+
+func (d *double) spdy(w http.ResponseWriter, r *http.Request, s said) {
+	if _, err := httpstream.Handshake(r, w, []string{remotecommand.StreamProtocolV4Name}); err != nil {
+		d.t.Error(err)
+		return
+	}
+	streamsC := make(chan httpstream.Stream, 3)
+	conn := spdy.NewResponseUpgrader().UpgradeResponse(w, r, func(stream httpstream.Stream, _ <-chan struct{}) error {
+		streamsC <- stream
+		return nil
+	})
+	if conn == nil {
+		d.t.Error("no SPDY")
+		return
+	}
+	defer func() { _ = conn.Close() }()
+	streams := map[string]httpstream.Stream{}
+	for len(streams) < 3 {
+		stream := <-streamsC
+		streams[stream.Headers().Get(corev1.StreamType)] = stream
+	}
+	for name, b := range map[string][]byte{corev1.StreamTypeStdout: s.stdout, corev1.StreamTypeStderr: s.stderr, corev1.StreamTypeError: s.status} {
+		_, _ = streams[name].Write(b)
+		_ = streams[name].Close()
+	}
+	<-conn.CloseChan() // until the client has it
 }
 
 // commands are what was executed, sorted, without the lists of leases.

@@ -166,6 +166,18 @@ func TestExitCodesPassThrough(t *testing.T) {
 	}
 }
 
+// A server that knows no websockets for this is asked by SPDY.
+func TestOldServer(t *testing.T) {
+	d := &double{t: t, old: true, run: engines(twoNodes), pods: []corev1.Pod{enginePod("n1"), enginePod("n2"), workload("web-1", "n1")}}
+	stdout, stderr, code := d.call("leases", "-A")
+	if rows := words(stdout); len(rows) != 6 || code != 0 {
+		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+	if stdout, stderr, code = d.call("renew", "web-1"); code != 0 || !strings.HasPrefix(stdout, "done: renew") {
+		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+}
+
 // An engine that fails to list says why in one line; so does an API that refuses.
 func TestEnginesThatFail(t *testing.T) {
 	d := &double{t: t, pods: []corev1.Pod{enginePod("n1"), workload("web-1", "n1")}}

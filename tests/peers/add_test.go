@@ -8,33 +8,40 @@ import (
 	"github.com/dhcp-meta/dhcp-meta/tests/rig"
 )
 
-// verbs are the ADDs and DELs of each contender.
-type verbs map[string]*struct{ adds, dels sample }
+// verbs are the ADDs and DELs of each contender, and the leases that the server kept
+// in spite of them.
+type verbs map[string]*did
+
+type did struct {
+	adds, dels sample
+	left       int
+}
 
 // turn lets one of the contenders add and delete n pods.
 func (v verbs) turn(t *testing.T, p pair, f form, width, n int) {
 	t.Helper()
 	got := v[f.name]
 	if got == nil {
-		got = new(struct{ adds, dels sample })
+		got = new(did)
 		v[f.name] = got
 	}
-	pods := f.sandboxes(n)
+	pods, before := f.sandboxes(n), len(f.server.Held(t))
 	_, adds := f.burst(t, "ADD", width, pods)
 	p.rest(t)
 	_, dels := f.burst(t, "DEL", width, pods)
 	p.rest(t)
 	got.adds.add(adds)
 	got.dels.add(dels)
+	got.left += len(f.server.Held(t)) - before
 }
 
-// rows are one of ADD and one of DEL.
+// rows are one of ADD, one of DEL, and one of the leases that are left.
 func (v verbs) rows(what string) []row {
-	add, del := newRow("ADD, "+what), newRow("DEL, "+what)
+	add, del, left := newRow("ADD, "+what), newRow("DEL, "+what), newRow("... leases at the server after that")
 	for name, got := range v {
-		add.Figures[name], del.Figures[name] = got.adds.figure(), got.dels.figure()
+		add.Figures[name], del.Figures[name], left.Figures[name] = got.adds.figure(), got.dels.figure(), less(got.left)
 	}
-	return []row{add, del}
+	return []row{add, del, left}
 }
 
 // addAndDel is a plugin's ADD and DEL, from its start to its end, one after another
@@ -49,7 +56,7 @@ func addAndDel(t *testing.T, x extent) []row {
 		}
 		t.Logf("one at a time: round %d of %d", round+1, x.aloneRounds)
 	}
-	rows := one.rows("one at a time")
+	rows := one.rows("one at a time")[:2]
 	for _, width := range x.widths {
 		many := verbs{}
 		for round := range x.rounds {
@@ -87,7 +94,7 @@ func addWithPing(t *testing.T, x extent) []row {
 			}
 			t.Logf("%s: round %d of %d", what, round+1, x.pingRounds)
 		}
-		rows = append(rows, v.rows(what)[0])
+		rows = append(rows, v.rows(what)[0]) // what a server was busy with is no measure of DEL
 	}
 	return rows
 }

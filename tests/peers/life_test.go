@@ -77,12 +77,15 @@ func (l *life) usable(t *testing.T) netip.Addr {
 	return addr.Unmap()
 }
 
+// lookEvery is how often the pods are looked at.
+const lookEvery = 100 * time.Millisecond
+
 // watch looks at all pods until each of the conditions has been true of each, and no
 // longer than until. It returns when that was first, by condition and side; zero
 // where it never was.
 func watch(t *testing.T, list []*life, until time.Time, conditions ...func(*life) bool) []map[string]time.Time {
 	t.Helper()
-	again := time.NewTicker(100 * time.Millisecond)
+	again := time.NewTicker(lookEvery)
 	defer again.Stop()
 	when := make([]map[string]time.Time, len(conditions))
 	for i := range when {
@@ -112,7 +115,10 @@ func after(begin, when time.Time, waited time.Duration) figure {
 	if when.IsZero() {
 		return figure{Text: fmt.Sprintf("not within %.0f s", waited.Seconds()), Never: true}
 	}
-	s := max(when.Sub(begin).Seconds(), 0)
+	s := when.Sub(begin).Seconds()
+	if s <= 2*lookEvery.Seconds() {
+		return figure{Text: "at once"}
+	}
 	return figure{Text: digits(s) + " s", Number: s}
 }
 

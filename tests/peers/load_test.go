@@ -35,7 +35,7 @@ func load(t *testing.T, x extent) []row {
 		rows = append(rows, loadRows(t, all, leases)...)
 		t.Logf("%d leases are there", leases)
 	}
-	del, left := newRow(fmt.Sprintf("DEL, %d at once, with %s leases", atOnce, digits(float64(most)))), newRow("leases at the server after all DELs, macvlan")
+	del, left := newRow(fmt.Sprintf("DEL, %d at once, with %s leases", atOnce, count(most))), newRow("leases at the server after all DELs, macvlan")
 	for _, f := range all {
 		_, got := f.burst(t, "DEL", atOnce, pods[f.name])
 		del.Figures[f.name] = got.figure()
@@ -46,9 +46,9 @@ func load(t *testing.T, x extent) []row {
 }
 
 func loadRows(t *testing.T, all []form, leases int) []row {
-	with := fmt.Sprintf(" with %s leases", digits(float64(leases)))
+	with := fmt.Sprintf(" with %s leases", count(leases))
 	threads, descriptors := newRow("OS threads"+with), newRow("descriptors"+with)
-	memory, own := newRow("resident memory"+with), newRow("... without pages of the program's file")
+	memory, own := newRow("resident memory"+with), newRow("resident memory"+with+", without the program's file")
 	var loads []rig.Load
 	for _, f := range all {
 		l := rig.LoadOf(t, f.process().PID())
@@ -95,7 +95,7 @@ func anonymous(t testing.TB, pid int) int64 {
 // interface, and tells what the server still lends afterwards.
 func leftByIPAM(t *testing.T, x extent) []row {
 	p := newPair(t, x.batch, roomy())
-	left := newRow(fmt.Sprintf("leases at the server after %s ADDs and DELs, IPAM alone", digits(float64(x.batch*x.batches))))
+	left := newRow(fmt.Sprintf("leases at the server after %s ADDs and DELs, IPAM alone", count(x.batch*x.batches)))
 	all := p.forms(reference, engine)
 	for round := range x.batches {
 		for _, f := range all {

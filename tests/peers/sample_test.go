@@ -108,14 +108,16 @@ func rotated(list []form, n int) []form {
 	return slices.Concat(list[n:], list[:n])
 }
 
-// left is how many leases the server still has when all pods are gone. For us that
-// must be none.
+// left is how many leases the server still has when all pods are gone. In the short
+// race that must be none of ours; in the whole one a server that has to share the
+// processors with hundreds of plugins may have lost a datagram, and the table tells.
 func (s *side) left(t testing.TB) int {
 	t.Helper()
 	if s.engine != nil {
-		s.server.AwaitHeld(t, "no lease after the DEL of all pods", rig.Nothing)
 		s.engine.AwaitNoRecords(t)
-		return 0
+		if *results == "" {
+			s.server.AwaitHeld(t, "no lease after the DEL of all pods", rig.Nothing)
+		}
 	}
 	return len(s.server.Held(t))
 }

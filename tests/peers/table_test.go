@@ -2,6 +2,7 @@ package peers
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -36,14 +37,17 @@ func (r row) String() string {
 	return strings.Join(fields, ", ")
 }
 
+// count is a number of things.
+func count(n int) string { return group(strconv.Itoa(n)) }
+
 // less is a count of what should be few.
-func less(n int) figure { return figure{Text: digits(float64(n)), Number: float64(n)} }
+func less(n int) figure { return figure{Text: count(n), Number: float64(n)} }
 
 // more is a count of what should be many: of total, where that is not 0.
 func more(n, total int) figure {
-	text := digits(float64(n))
+	text := count(n)
 	if total > 0 {
-		text += fmt.Sprintf(" of %d", total)
+		text += " of " + count(total)
 	}
 	return figure{Text: text, Number: float64(n), More: true}
 }

@@ -60,7 +60,7 @@ func crash() {
 // whether it died.
 func (n *node) child(mode Mode, at int) (died bool) {
 	n.Helper()
-	c := exec.Command(os.Args[0])
+	c := exec.Command(n.programs.child)
 	c.Env = append(os.Environ(), crashAt+"="+strconv.Itoa(at), crashDir+"="+n.Dir, crashFile+"="+n.dir+"/newer",
 		crashMode+"="+string(mode), crashWrap+"="+overlay)
 	out, err := c.CombinedOutput()
@@ -130,6 +130,7 @@ func TestCrash(t *testing.T) {
 					if diff := cmp.Diff(want[next], n.shape()); diff != "" {
 						t.Errorf("killed at change %d, then %q (-want +got):\n%s", at, next, diff)
 					}
+					n.ok(os.RemoveAll(n.Dir)) // there are hundreds
 				}
 				if !died && at < 4 {
 					t.Errorf("only %d changes were made", at-1)

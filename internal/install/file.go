@@ -37,7 +37,7 @@ func look(path string) (whose, error) {
 	// A link may lead to ourselves, and its way may be another one from where it would
 	// be put.
 	if !fi.Mode().IsRegular() {
-		return absent, fmt.Errorf("%s is no regular file (%s): it can be wrapped by mode %s only", path, fi.Mode(), SearchPath)
+		return absent, fmt.Errorf("%s %w (%s)", path, errIrregular, fi.Mode())
 	}
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -57,6 +57,8 @@ func look(path string) (whose, error) {
 	}
 	return foreign, nil
 }
+
+var errIrregular = errors.New("is no regular file")
 
 // programPath is the package of the program.
 const programPath = "github.com/dhcp-meta/dhcp-meta/cmd/dhcp-meta"
@@ -82,20 +84,26 @@ func (r *reader) ReadAt(p []byte, off int64) (int, error) {
 }
 
 // whole is an error while somebody has the file open for writing, where the file system
-// can tell: the kernel gives no lease for reading then.
+// can tell: the kernel gives no lease for reading then. So it is before the file may be
+// executed: install(1) closes it first.
 func whole(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err
 	}
 	defer f.Close() // the lease goes with it
-	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK); err == unix.EAGAIN {
+	fi, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	_, err = unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK)
+	if err == unix.EAGAIN || fi.Mode().Perm()&0o111 == 0 {
 		return fmt.Errorf("%s %w", path, errNotWhole)
 	}
 	return nil
 }
 
-var errNotWhole = errors.New("cannot be wrapped yet: somebody is writing it")
+var errNotWhole = errors.New("cannot be wrapped yet: somebody is writing it, or it may not be executed")
 
 // second gives the file at from a second name, or makes a copy of it where that is
 // refused.

@@ -318,7 +318,10 @@ func TestPluginBeingWritten(t *testing.T) {
 	n.ok(err)
 	_, err = writer.Write(content)
 	n.ok(err)
+	n.ok(writer.Chmod(0o600)) // as install(1) has it until it is through
 	n.ok(writer.Close())
+	n.fails(n.Install(Plan{Swap, []string{overlay}}), n.path(overlay), "may not be executed")
+	n.ok(os.Chmod(n.path(overlay), 0o755))
 	before = n.tree()
 	delete(before, "dhcp-meta")
 	delete(before, "dhcp-meta-wrapped")

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 )
 
 const overlay = "ovn-k8s-cni-overlay"
@@ -24,6 +25,9 @@ type programs struct {
 	dir               string
 	older, newer      []byte
 	first, next, last string // files
+	child             string // these tests: see crash
+	// known are the contents of all.
+	known map[string][]byte
 }
 
 var built = sync.OnceValues(func() (programs, error) {
@@ -32,14 +36,17 @@ var built = sync.OnceValues(func() (programs, error) {
 		return programs{}, err
 	}
 	p := programs{dir: dir}
-	build := func(name, source, version string) string {
+	run := func(name string, args ...string) string {
 		path := filepath.Join(dir, name)
-		c := exec.Command("go", "build", "-ldflags", "-s -w -X "+version, "-o", path, source)
+		c := exec.Command("go", append([]string{args[0], "-o", path}, args[1:]...)...)
 		c.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, e := c.CombinedOutput(); e != nil && err == nil {
 			err = fmt.Errorf("%w: %s", e, out)
 		}
 		return path
+	}
+	build := func(name, source, version string) string {
+		return run(name, "build", "-ldflags", "-s -w -X "+version, source)
 	}
 	read := func(path string) []byte {
 		b, e := os.ReadFile(path)
@@ -54,6 +61,11 @@ var built = sync.OnceValues(func() (programs, error) {
 	p.first = build("first", "./testdata/plugin", "main.version=1")
 	p.next = build("next", "./testdata/plugin", "main.version=2")
 	p.last = build("last", "./testdata/plugin", "main.version=3")
+	// Without the race detector, with which each of hundreds takes its time to start.
+	p.child = run("child", "test", "-c")
+	p.known = map[string][]byte{
+		"ours, older": p.older, "ours": p.newer, "plugin 1": read(p.first), "plugin 2": read(p.next), "plugin 3": read(p.last),
+	}
 	return p, err
 })
 
@@ -66,6 +78,18 @@ func TestMain(m *testing.M) {
 		os.RemoveAll(p.dir)
 	}
 	os.Exit(code)
+}
+
+// memory is a folder that is in memory, where there is one with room from which programs
+// may be executed; empty: none. What a disk makes of all this is for tests/install: here
+// every fsync of hundreds of programs would be waited for.
+func memory() string {
+	const dir, room = "/dev/shm", 1 << 30
+	var s unix.Statfs_t
+	if unix.Statfs(dir, &s) != nil || s.Flags&unix.ST_NOEXEC != 0 || s.Bavail*uint64(s.Bsize) < room || unix.Access(dir, unix.W_OK) != nil {
+		return ""
+	}
+	return dir
 }
 
 // node is a folder of CNI plugins, with what others have in it.
@@ -82,8 +106,13 @@ func newNode(t *testing.T) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
+	dir, err := os.MkdirTemp(memory(), "install")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
 	n := &node{T: t, programs: p}
-	n.Folder = &Folder{Dir: t.TempDir(), Program: p.newer, Log: slog.New(slog.NewTextHandler(&n.log, nil))}
+	n.Folder = &Folder{Dir: dir, Program: p.newer, Log: slog.New(slog.NewTextHandler(&n.log, nil))}
 	for name, mode := range map[string]fs.FileMode{overlay: 0o755, "macvlan": 0o700, "bridge": 0o555} {
 		n.copyFile(p.first, n.path(name))
 		n.ok(os.Chmod(n.path(name), mode))
@@ -158,12 +187,6 @@ type file struct {
 // tree is all that is in the folder.
 func (n *node) tree() map[string]file {
 	n.Helper()
-	known := map[string]string{string(n.older): "ours, older", string(n.newer): "ours"}
-	for version, path := range map[string]string{"plugin 1": n.first, "plugin 2": n.next, "plugin 3": n.last} {
-		content, err := os.ReadFile(path)
-		n.ok(err)
-		known[string(content)] = version
-	}
 	all := map[string]file{}
 	n.ok(filepath.WalkDir(n.Dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || path == n.Dir {
@@ -179,8 +202,11 @@ func (n *node) tree() map[string]file {
 			if err != nil {
 				return err
 			}
-			if f.Content = known[string(content)]; f.Content == "" {
-				f.Content = fmt.Sprintf("%d bytes", len(content))
+			f.Content = fmt.Sprintf("%d bytes", len(content))
+			for name, known := range n.known {
+				if bytes.Equal(content, known) {
+					f.Content = name
+				}
 			}
 			if strings.HasPrefix(f.Content, "ours") {
 				f.Inode = 0

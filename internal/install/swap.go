@@ -2,6 +2,7 @@ package install
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"slices"
@@ -22,6 +23,9 @@ import (
 func (f *Folder) wrap(name string, alone bool) error {
 	path := f.path(name)
 	it, err := look(path)
+	if errors.Is(err, errIrregular) {
+		return fmt.Errorf("%w: such a plugin can be wrapped by mode %s only", err, SearchPath)
+	}
 	if err != nil {
 		return err
 	}

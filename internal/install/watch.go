@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"time"
@@ -27,11 +28,13 @@ func (f *Folder) Watch(ctx context.Context, p Plan) error {
 		return fmt.Errorf("watch %s: %w", f.Dir, err)
 	}
 	defer w.file.Close()
-	var failed []string
+	// What is not wrapped, and why as far as the log has it.
+	failed := make(map[string]string)
 	// After the watch has begun: what comes in between has its event.
 	if err := f.Install(p); errors.Is(err, errNotWhole) {
-		f.Log.Warn("plugin is not wrapped, trying again", "error", err)
-		failed = p.swapped()
+		for _, name := range p.swapped() {
+			failed[name] = ""
+		}
 	} else if err != nil {
 		return err
 	}
@@ -49,7 +52,7 @@ func (f *Folder) Watch(ctx context.Context, p Plan) error {
 		if len(failed) > 0 {
 			again = time.After(retryDelay)
 		}
-		names := failed
+		var names []string
 		select {
 		case <-ctx.Done():
 			return nil
@@ -57,25 +60,32 @@ func (f *Folder) Watch(ctx context.Context, p Plan) error {
 			return err
 		case names = <-events:
 		case <-again:
+			names = slices.Collect(maps.Keys(failed))
 		}
-		failed = f.rewrap(names, failed)
+		for _, name := range names {
+			f.rewrap(name, failed)
+		}
 	}
 }
 
-// rewrap wraps those of names into whose places somebody has come, and returns those with
-// which that failed, and those of failed that were not looked at.
-func (f *Folder) rewrap(names, failed []string) []string {
-	left := slices.DeleteFunc(slices.Clone(failed), func(name string) bool { return slices.Contains(names, name) })
-	for _, name := range names {
-		if err := f.rewrapOne(name); err != nil {
-			f.Log.Warn("plugin is not wrapped, trying again", "plugin", f.path(name), "error", err)
-			left = append(left, name)
-		}
+// rewrap wraps a plugin into whose place somebody may have come.
+func (f *Folder) rewrap(name string, failed map[string]string) {
+	err := f.rewrapForeign(name)
+	if err == nil {
+		delete(failed, name)
+		return
 	}
-	return left
+	said, again := failed[name]
+	// Who is writing it will soon be through, and then there is another event.
+	if said == err.Error() || !again && errors.Is(err, errNotWhole) {
+		failed[name] = said
+		return
+	}
+	failed[name] = err.Error()
+	f.Log.Warn("plugin is not wrapped, trying again", "plugin", f.path(name), "error", err)
 }
 
-func (f *Folder) rewrapOne(name string) error {
+func (f *Folder) rewrapForeign(name string) error {
 	unlock, err := f.lock()
 	if err != nil {
 		return err
@@ -87,7 +97,6 @@ func (f *Folder) rewrapOne(name string) error {
 	if err != nil || it != foreign {
 		return err
 	}
-	f.Log.Info("plugin was installed by somebody else", "plugin", f.path(name))
 	if err := f.mend(); err != nil {
 		return err
 	}
@@ -106,7 +115,7 @@ func watchFolder(dir string) (*watch, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w (fs.inotify.max_user_instances?)", err)
 	}
-	const events = unix.IN_CLOSE_WRITE | unix.IN_MOVED_TO | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_ONLYDIR
+	const events = unix.IN_CLOSE_WRITE | unix.IN_MOVED_TO | unix.IN_ATTRIB | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_ONLYDIR
 	if _, err := unix.InotifyAddWatch(fd, dir, events); err != nil {
 		unix.Close(fd)
 		return nil, err

@@ -86,6 +86,10 @@ test-cluster: deps ## the installed thing on a real cluster of one node, and in 
 	@for module in plugins kubernetes multus; do tests/tool-cache $$module >/dev/null; done
 	DHCP_META_REQUIRE_ROOT=1 go test -count=1 -timeout 20m -p 1 ./tests/onenode ./tests/ovnkube
 
+.PHONY: manual
+manual: ## write docs/reference.md from what the programs say of their flags
+	go test -count=1 ./tests/manual -args -write
+
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME (3m)
 	@tests/fuzz $(FUZZTIME)

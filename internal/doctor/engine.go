@@ -54,11 +54,14 @@ func (e *examination) socketFile() (found []Finding) {
 	}
 	folder := filepath.Dir(e.cfg.Socket)
 	found = append(found, e.hostPath(folder, "the plugin on the node finds no socket there")...)
-	for path, most := range map[string]fs.FileMode{folder: 0o700, e.cfg.Socket: 0o600} {
-		fi, err := os.Stat(path)
-		if err == nil && fi.Mode().Perm()&^most != 0 {
+	for _, place := range []struct {
+		path string
+		most fs.FileMode
+	}{{folder, 0o700}, {e.cfg.Socket, 0o600}} {
+		fi, err := os.Stat(place.path)
+		if err == nil && fi.Mode().Perm()&^place.most != 0 {
 			found = append(found, Finding{SocketOpen, Warning, "others than root may get at the engine's socket",
-				seen("%s has mode %v, not %v", path, fi.Mode().Perm(), most), fmt.Sprintf("chmod %o %s", most, path)})
+				seen("%s has mode %v, not %v", place.path, fi.Mode().Perm(), place.most), fmt.Sprintf("chmod %o %s", place.most, place.path)})
 		}
 	}
 	return found

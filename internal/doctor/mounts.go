@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -25,22 +26,15 @@ func readMounts() ([]mount, error) {
 
 func parseMounts(text string) (all []mount) {
 	for line := range strings.Lines(text) {
-		f := strings.Fields(line)
-		dash := -1
-		for i := 6; i < len(f); i++ {
-			if f[i] == "-" {
-				dash = i
-				break
-			}
-		}
-		if dash < 0 || dash+1 >= len(f) {
+		// Six fields, any number of optional ones, a dash, and three more.
+		before, after, ok := strings.Cut(line, " - ")
+		f, kind := strings.Fields(before), strings.Fields(after)
+		if !ok || len(f) < 6 || len(kind) == 0 {
 			continue
 		}
-		m := mount{point: unescape(f[4]), fsType: f[dash+1]}
-		for _, option := range f[6:dash] {
-			m.propagated = m.propagated || strings.HasPrefix(option, "shared:") || strings.HasPrefix(option, "master:")
-		}
-		all = append(all, m)
+		all = append(all, mount{point: unescape(f[4]), fsType: kind[0], propagated: slices.ContainsFunc(f[6:], func(option string) bool {
+			return strings.HasPrefix(option, "shared:") || strings.HasPrefix(option, "master:")
+		})})
 	}
 	return all
 }

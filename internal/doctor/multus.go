@@ -188,12 +188,10 @@ func (m Multus) judgeConfig(binDir string) (found []Finding) {
 		found = append(found, Finding{MultusCNIVersion, Error, "with this cniVersion Multus makes the node NotReady: it answers STATUS and GC by an error",
 			seen("cniVersion is %s %s", m.Config.CNIVersion, from), "set \"cniVersion\": \"1.0.0\" there and restart Multus; its networks may have 1.1.0"})
 	}
-	for key, value := range map[string]string{"clusterNetwork": m.Config.ClusterNetwork, "readinessindicatorfile": m.Config.Readiness} {
-		if strings.HasSuffix(value, ".conflist") {
-			found = append(found, Finding{MultusConflist, Warning, "Multus forgets the default network's configuration at DEL, so that its addresses leak (v4.2.3)",
-				seen("%s is %s %s, a list", key, value, from), "give the default network a single-plugin .conf, or name it as a NetworkAttachmentDefinition"})
-			break
-		}
+	// One of them tells of the default network.
+	if file := cmp.Or(m.Config.ClusterNetwork, m.Config.Readiness); strings.HasSuffix(file, ".conflist") {
+		found = append(found, Finding{MultusConflist, Warning, "Multus forgets the default network's configuration at DEL, so that its addresses leak (v4.2.3)",
+			seen("the default network is %s %s, a list", file, from), "give the default network a single-plugin .conf, or name it as a NetworkAttachmentDefinition"})
 	}
 	if strings.Contains(m.Config.BinDir, ":") {
 		found = append(found, Finding{MultusBinDirList, Error, "Multus finds no plugin at all: binDir is one folder, and is not split",

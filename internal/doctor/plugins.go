@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -99,7 +100,7 @@ func (j *judgement) run() []Finding {
 		}
 		j.delegates(d)
 	}
-	names := slices.Concat(keysOf(needed), j.names(filepath.Join(j.binDir, wrappers)), j.names(filepath.Join(j.binDir, wrapped)))
+	names := slices.Concat(slices.Collect(maps.Keys(needed)), j.names(filepath.Join(j.binDir, wrappers)), j.names(filepath.Join(j.binDir, wrapped)))
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
 		if name == aside.IPAMName {
@@ -135,7 +136,6 @@ func (j *judgement) interposed(name, network string) {
 	if network == "" {
 		level, whose = Warning, "networks that will be marked get no address by DHCP"
 	}
-	aside := filepath.Join(wrapped, name)
 	first, ok := j.first(j.search, name)
 	switch {
 	case !ok:
@@ -143,7 +143,7 @@ func (j *judgement) interposed(name, network string) {
 			"is the network plugin installed on this node, and its pod ready?")
 		return
 	case !first.ours:
-		if _, swapped := j.find(filepath.Join(filepath.Dir(first.path), aside)); swapped {
+		if _, swapped := j.find(filepath.Join(filepath.Dir(first.path), wrapped, name)); swapped {
 			j.add(SwapUndone, level, whose+": "+name+" was put back over dhcp-meta", seen("%s is not dhcp-meta, and what it stood for is in %s", first.path, wrapped),
 				"look at the container keep-installed of the engine's pod, whose work it is to put ours there again")
 			return
@@ -162,20 +162,24 @@ func (j *judgement) interposed(name, network string) {
 // behind looks for the real plugin: in its own place among those that were swapped,
 // else in the folders that come after ours.
 func (j *judgement) behind(name string, first program, level Level) {
-	dir := filepath.Dir(first.path)
-	last := len(j.search) - 1 - slices.Index(reversed(j.search), dir)
+	dir, last := filepath.Dir(first.path), 0
+	for i := range j.search {
+		if j.search[i] == dir {
+			last = i
+		}
+	}
 	behind := append([]string{filepath.Join(dir, wrapped)}, j.search[last+1:]...)
-	real, ok := j.first(behind, name)
+	original, ok := j.first(behind, name)
 	switch {
 	case !ok:
 		j.add(BehindMissing, level, "dhcp-meta stands before "+name+", and nothing behind it: every pod of that plugin fails",
 			seen("%s is ours, and %s is in none of %s", first.path, name, strings.Join(behind, ", ")),
 			"set CNI_PATH="+j.binDir+" for Multus' daemon, and see that the network plugin has installed "+name+" there")
-	case real.ours:
-		j.add(BehindOurs, Error, "dhcp-meta stands before itself in place of "+name, seen("%s and %s are both ours", first.path, real.path),
+	case original.ours:
+		j.add(BehindOurs, Error, "dhcp-meta stands before itself in place of "+name, seen("%s and %s are both ours", first.path, original.path),
 			"have the network plugin install "+name+" again, or dhcp-engine uninstall and install")
 	default:
-		j.usable(real, level)
+		j.usable(original, level)
 	}
 }
 
@@ -209,19 +213,6 @@ func (j *judgement) first(dirs []string, name string) (program, bool) {
 		}
 	}
 	return program{}, false
-}
-
-func keysOf(m map[string]string) (keys []string) {
-	for k := range m {
-		keys = append(keys, k)
-	}
-	return keys
-}
-
-func reversed(list []string) []string {
-	list = slices.Clone(list)
-	slices.Reverse(list)
-	return list
 }
 
 // disk is the shelf of this file system.

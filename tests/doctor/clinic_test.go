@@ -145,20 +145,7 @@ func (c *clinic) multusObjects(t *testing.T) {
 apiVersion: v1
 kind: ConfigMap
 metadata: {name: multus-daemon-config, namespace: kube-system}
-data: {daemon-config.json: '`+daemonConfig(nil)+`'}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: doctor-reads-multus}
-rules:
-  - {apiGroups: [""], resources: [configmaps], resourceNames: [multus-daemon-config], verbs: [get]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: doctor-reads-multus}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: doctor-reads-multus}
-subjects: [{kind: ServiceAccount, name: dhcp-engine, namespace: dhcp-meta}]
-`)
+data: {daemon-config.json: '`+daemonConfig(nil)+`'}`)
 	host := func(name, path string) corev1.Volume {
 		return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path}}}
 	}

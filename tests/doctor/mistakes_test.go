@@ -25,6 +25,7 @@ type mistake struct {
 // A healthy node has nothing to mend; each mistake is named, with what follows of it
 // and nothing else; and the node is well when it was mended.
 func TestB89B93EachMistakeIsNamed(t *testing.T) {
+	t.Parallel()
 	c := newClinic(t)
 	healthy := c.expect(t, visit{}, "")
 	if healthy.Count(doctor.Note) > 0 {
@@ -94,6 +95,7 @@ func onNetwork(t *testing.T, c *clinic, name string) visit {
 // A DISCOVER is answered on the network of a pod that is there; what it says is what
 // the server would give.
 func TestU27DiscoverOnANetwork(t *testing.T) {
+	t.Parallel()
 	c := newClinic(t)
 	t.Run("answered", func(t *testing.T) {
 		report := c.expect(t, onNetwork(t, c, "office"), "")

@@ -4,19 +4,23 @@ import (
 	"debug/elf"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/dhcp-meta/dhcp-meta/internal/doctor"
 	"github.com/dhcp-meta/dhcp-meta/tests/rig"
+	"github.com/dhcp-meta/dhcp-meta/tests/rig/kube"
 	"github.com/dhcp-meta/dhcp-meta/tests/rig/node"
 )
 
 const (
-	plugin  = node.Plugins + "/dhcp-meta"
-	real    = node.Plugins + "/" + ovnPlugin
-	wrapper = node.Wrappers + "/" + ovnPlugin
+	plugin   = node.Plugins + "/dhcp-meta"
+	original = node.Plugins + "/" + ovnPlugin
+	wrapper  = node.Wrappers + "/" + ovnPlugin
 )
 
 // instead has another file at the place of a plugin; nil: none.
@@ -73,12 +77,12 @@ func pluginMistakes() []mistake {
 		{name: "plugin not executable", want: []doctor.ID{doctor.PluginNoProgram}, harm: chmod(plugin, 0o644, 0o755)},
 		{name: "plugin of another release", want: []doctor.ID{doctor.PluginVersion}, harm: instead(plugin, otherBuild)},
 		{name: "plugin of another machine", want: []doctor.ID{doctor.PluginArchitecture}, harm: instead(wrapper, otherMachine)},
-		{name: "real plugin gone", want: []doctor.ID{doctor.BehindMissing}, harm: instead(real, nil)},
-		{name: "real plugin overwritten by ours", want: []doctor.ID{doctor.BehindOurs}, harm: instead(real, ours)},
+		{name: "original plugin gone", want: []doctor.ID{doctor.BehindMissing}, harm: instead(original, nil)},
+		{name: "original plugin overwritten by ours", want: []doctor.ID{doctor.BehindOurs}, harm: instead(original, ours)},
 		{name: "no wrapper", want: []doctor.ID{doctor.MultusSearchPath}, harm: instead(wrapper, nil)},
 		{name: "swapped, and all is well", harm: func(t *testing.T, c *clinic) func() {
 			mend := swap(t, c)
-			undo := instead(real, ours)(t, c)
+			undo := instead(original, ours)(t, c)
 			return func() { undo(); mend() }
 		}},
 		{name: "swapped, and put back by the network plugin", want: []doctor.ID{doctor.SwapUndone}, harm: swap},
@@ -89,7 +93,7 @@ func pluginMistakes() []mistake {
 	}
 }
 
-// swap has Multus search the node's folder alone, and the real plugin set aside.
+// swap has Multus search the node's folder alone, and the original plugin set aside.
 func swap(t *testing.T, c *clinic) func() {
 	c.multusConfig(t, daemonConfig(object{"binDir": node.Plugins}))
 	c.node.Install(t, "/bin/true", node.Plugins+"/dhcp-meta-wrapped/"+ovnPlugin)
@@ -147,11 +151,20 @@ func multusMistakes() []mistake {
 			c.Env = append(c.Env, corev1.EnvVar{Name: "DHCP_ENGINE_STATE_DIR", Value: "/var/lib/other"})
 		})},
 		{name: "configuration not readable", note: doctor.MultusUnread, harm: func(t *testing.T, c *clinic) func() {
-			c.kube.Kubectl(t, "", "patch", "clusterrolebinding", "doctor-reads-multus", "--type=json", "-p", `[{"op":"remove","path":"/subjects"}]`)
-			return func() {
-				c.kube.Kubectl(t, "", "patch", "clusterrolebinding", "doctor-reads-multus", "--type=json", "-p",
-					`[{"op":"add","path":"/subjects","value":[{"kind":"ServiceAccount","name":"dhcp-engine","namespace":"dhcp-meta"}]}]`)
+			roles := c.kube.Client.RbacV1().ClusterRoles()
+			role, err := roles.Get(t.Context(), kube.EngineAccount, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
 			}
+			set := func(rules []rbacv1.PolicyRule) {
+				role.Rules = rules
+				if role, err = roles.Update(t.Context(), role, metav1.UpdateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			all := role.Rules
+			set(slices.DeleteFunc(slices.Clone(all), func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, "configmaps") }))
+			return func() { set(all) }
 		}},
 	}
 }

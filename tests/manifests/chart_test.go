@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/network"
 )
@@ -163,5 +164,26 @@ func TestChartNetworksOfTheDropIn(t *testing.T) {
 	}
 	if !strings.Contains(out, "value: /etc/dhcp-meta/networks.json") || !strings.Contains(out, "checksum/networks: ") {
 		t.Errorf("the engine is not told of them, or not restarted when they change:\n%s", out)
+	}
+}
+
+// A north database at another place is asked by TLS, with what the Secret has, and
+// nothing of the node is mounted for it.
+func TestChartNorthboundByTLS(t *testing.T) {
+	w := way{name: "tls", values: []string{"ovnNB=ssl:10.0.0.1:6641", "ovnTLSSecret=ovn-cert"}}
+	out := w.chart(t)
+	ds := decode[appsv1.DaemonSet](t, byKey(t, out)["DaemonSet dhcp-meta/dhcp-engine"])
+	env := map[string]string{}
+	for _, e := range ds.Spec.Template.Spec.Containers[0].Env {
+		if name, ok := strings.CutPrefix(e.Name, "DHCP_ENGINE_OVN_NB"); ok {
+			env[name] = e.Value
+		}
+	}
+	want := map[string]string{"": "ssl:10.0.0.1:6641", "_CA": "/etc/ovn-tls/ca.crt", "_CERT": "/etc/ovn-tls/tls.crt", "_KEY": "/etc/ovn-tls/tls.key"}
+	if diff := cmp.Diff(want, env); diff != "" {
+		t.Errorf("settings (-want +got):\n%s", diff)
+	}
+	if !strings.Contains(out, "secretName: ovn-cert") || strings.Contains(out, "/run/ovn-ic") {
+		t.Errorf("the Secret is not mounted, or a socket of the node is:\n%s", out)
 	}
 }

@@ -48,13 +48,24 @@ func nodeMistakes() []mistake {
 		{name: "state folder open to all", want: []doctor.ID{doctor.StateOpen}, harm: chmod(state, 0o777, 0o700)},
 		{name: "a record cut short", want: []doctor.ID{doctor.RecordUnreadable}, harm: file(state+"/attachments/"+rig.RandomHex(32)+":net1.json", `{"version":`)},
 		{name: "a record put aside", note: doctor.RecordCorrupt, harm: file(state+"/attachments/"+rig.RandomHex(32)+":net1.json.corrupt", `{`)},
-		{name: "a device that did not come back", want: []doctor.ID{doctor.VFIOBorrowed}, harm: func(t *testing.T, c *clinic) func() {
-			mend := file(state+"/borrowed/0000:3b:02.4.json", "{}")(t, c)
-			c.node.Run(t, "touch", "-d", "1 hour ago", state+"/borrowed/0000:3b:02.4.json")
-			return mend
+		// While it runs the engine looks after its journal itself.
+		{name: "killed with a device borrowed", want: []doctor.ID{doctor.SocketStale, doctor.VFIOBorrowed}, harm: func(t *testing.T, c *clinic) func() {
+			const entry = state + "/borrowed/0000:3b:02.4.json"
+			c.engine.Kill(t)
+			mend := file(entry, "{}")(t, c)
+			c.node.Run(t, "touch", "-d", "1 hour ago", entry)
+			return func() {
+				mend()
+				c.engine.Start(t)
+			}
 		}},
-		{name: "marks not written", want: []doctor.ID{doctor.MarksStale}, harm: func(t *testing.T, c *clinic) func() {
-			return replaced(t, c, state+"/networks.json", []byte(`{"marked":["prod/gone"]}`), 0o600)
+		{name: "killed before marks were written", want: []doctor.ID{doctor.SocketStale, doctor.MarksStale}, harm: func(t *testing.T, c *clinic) func() {
+			c.engine.Kill(t)
+			mend := replaced(t, c, state+"/networks.json", []byte(`{"marked":["prod/gone"]}`), 0o600)
+			return func() {
+				mend()
+				c.engine.Start(t)
+			}
 		}},
 		{name: "no namespaces mounted", want: []doctor.ID{doctor.NetnsPrivate, doctor.NetnsUnseen, doctor.NetnsFew}, harm: func(t *testing.T, c *clinic) func() {
 			c.node.Run(t, "mount", "-t", "tmpfs", "none", "/run/netns")

@@ -48,7 +48,7 @@ func annotated(nad *nadv1.NetworkAttachmentDefinition) bool {
 		return false
 	}
 	plugins, _ := pluginsOf(nad.Spec.Config)
-	return !askForAddress(plugins)
+	return !slices.ContainsFunc(plugins, pluginConf.asksForAddress)
 }
 
 // definition is what a NetworkAttachmentDefinition says of DHCP.
@@ -91,7 +91,7 @@ func define(nad *nadv1.NetworkAttachmentDefinition, inline json.RawMessage) (def
 		var more []string
 		d.settings, more = annotatedSettings(text)
 		problems = append(problems, more...)
-		if !marked && !askForAddress(plugins) {
+		if !marked && !slices.ContainsFunc(plugins, pluginConf.asksForAddress) {
 			problems = append(problems, fmt.Sprintf("annotation %s is there, and the mark is missing: annotation %s: %q, or a dhcp object in spec.config",
 				configAnnotation, ipamAnnotation, ipamDHCP))
 		}
@@ -182,17 +182,6 @@ func pluginsOf(config string) (plugins []pluginConf, problems []string) {
 	return plugins, nil
 }
 
-// askForAddress tells whether one of the plugins asks the IPAM plugin dhcp itself, so
-// that no mark is needed.
-func askForAddress(plugins []pluginConf) bool {
-	return slices.ContainsFunc(plugins, func(p pluginConf) bool {
-		var ipam struct {
-			Type string `json:"type"`
-		}
-		return json.Unmarshal(p.IPAM, &ipam) == nil && ipam.Type == ipamDHCP
-	})
-}
-
 func decodePlugin(raw []byte) (pluginConf, error) {
 	var p pluginConf
 	if !isObject(raw) {
@@ -230,7 +219,18 @@ func (p pluginConf) ovnProblems(name string) (problems []string) {
 	if s := string(p.Subnets); s != "" && s != "null" && s != `""` {
 		problems = append(problems, subnetsForbidden)
 	}
+	if p.asksForAddress() {
+		problems = append(problems, `ipam.type is "dhcp": OVN-Kubernetes asks for an address itself, and the mark has it asked for once more; only one of them can`)
+	}
 	return problems
+}
+
+// asksForAddress tells whether the plugin asks the IPAM plugin dhcp itself.
+func (p pluginConf) asksForAddress() bool {
+	var ipam struct {
+		Type string `json:"type"`
+	}
+	return json.Unmarshal(p.IPAM, &ipam) == nil && ipam.Type == ipamDHCP
 }
 
 // isObject tells whether raw is one whole JSON object.

@@ -128,6 +128,10 @@ func TestDefineProblems(t *testing.T) {
 			[]string{`netAttachDefName is "a/b"`},
 		},
 		{
+			"asks for an address itself", nadWith(ovnConf(localnet+`,"ipam":{"type":"dhcp"}`), ipamAnnotation, "dhcp"), "",
+			[]string{`ipam.type is "dhcp"`, "only one of them can"},
+		},
+		{
 			"all at once", nadWith(`{"type":"dhcp-meta","plugins":[{"type":"ovn-k8s-cni-overlay","topology":"layer2","subnets":"10.1.0.0/16"}]}`, ipamAnnotation, "yes"), "",
 			[]string{`dhcp-meta.io/ipam is "yes"`, "netAttachDefName is missing", layer2Refused, subnetsForbidden},
 		},

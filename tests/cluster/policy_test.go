@@ -342,6 +342,7 @@ func TestK20K21K22K23K24K25PoliciesForNetworks(t *testing.T) {
 			{"the mark and settings", both("dhcp", `{"hostname":""}`), ovn(local), ""},
 			{"a dhcp object", nil, ovn(local + `, "dhcp": {"hostname":""}`), ""},
 			{"both keys", nil, `{"type":"dhcp-meta","plugins":[` + ovn(local) + `]}`, ""},
+			{"a mark on a plugin that asks for its address itself", mark, ovn(local + `, "ipam": { "type" : "dhcp" }`), "only one of them can"},
 			{"settings for a plugin that asks for its address itself", rig.Object{"dhcp-meta.io/config": "{}"}, ovn(local + `, "ipam": { "type" : "dhcp" }`), ""},
 			{"another plugin", mark, `{"type":"dhcp-meta","delegate":{"type":"macvlan","subnets":"10.1.0.0/16"}}`, ""},
 			{"no configuration", mark, "", ""},

@@ -12,7 +12,8 @@ import (
 
 // Field case B43: a pod that is made before there is an engine, on a new node or after a
 // reboot, waits, its events say for what, and it gets its address when the engine has
-// come. B42: one that is deleted meanwhile goes, and its lease is given back then.
+// come. B42: one that is deleted meanwhile goes, and its lease is given back then, over
+// the interface of another pod.
 func TestB42B43PodsWithoutAnEngine(t *testing.T) {
 	s := shared(t)
 	ns := s.namespace(t)
@@ -20,6 +21,7 @@ func TestB42B43PodsWithoutAnEngine(t *testing.T) {
 	early := s.pod(t, ns, "site")
 	s.awaitEvent(t, early, "failed to find plugin")
 	s.install(t, plain)
+	s.awaitRunning(t, s.pod(t, ns, "site"))
 	early = s.awaitRunning(t, early)
 	one := s.leased(t, early, "net1")
 

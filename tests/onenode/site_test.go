@@ -129,7 +129,6 @@ func (k kustomization) write(t *testing.T, tag string) string {
 // folders that were made to be mounted.
 func (s *site) install(t *testing.T, k kustomization, mounted ...string) {
 	t.Helper()
-	s.tell(t)
 	before := s.tree(t)
 	t.Cleanup(func() {
 		s.uninstall(t, k)
@@ -138,6 +137,7 @@ func (s *site) install(t *testing.T, k kustomization, mounted ...string) {
 		}
 		s.asBefore(t, before)
 	})
+	s.tell(t)
 	s.update(t, k, "one")
 }
 

@@ -18,11 +18,11 @@ const page = "../../docs/reference.md"
 
 var write = flag.Bool("write", false, "write docs/reference.md")
 
-const head = `# Every command and flag
+const head = `# Every command, flag and key
 
-Written by ` + "`make manual`" + ` from what the programs print with ` + "`-h`" + `. What the settings are for is
-told in [configuration.md](configuration.md), which has the keys of networks too, and what the
-commands print in [operations.md](operations.md). The plugin ` + "`dhcp-meta`" + ` has no flags: a runtime
+Written by ` + "`make manual`" + ` from what the programs print with ` + "`-h`" + `, and from the parser of networks.
+What the settings are for is told in [configuration.md](configuration.md), and what the commands
+print in [operations.md](operations.md). The plugin ` + "`dhcp-meta`" + ` has no flags: a runtime
 tells it all by its environment and its standard input (the CNI specification).
 `
 
@@ -48,6 +48,7 @@ func TestReference(t *testing.T) {
 			text += "\n### " + program.calledAs + " " + name + "\n\n```text\n" + say(t, filepath.Join(bin, program.file), name, "-h") + "```\n"
 		}
 	}
+	text += keys(t)
 	if *write {
 		if err := os.WriteFile(page, []byte(text), 0o644); err != nil {
 			t.Fatal(err)

@@ -30,6 +30,8 @@ type site struct {
 	server *rig.Dnsmasq
 	// images are archives of our image, by their tag.
 	images map[string]string
+	// namespaces are those of the test that runs.
+	namespaces []string
 }
 
 var (
@@ -148,9 +150,13 @@ func (s *site) update(t *testing.T, k kustomization, tag string) {
 	s.node.RolloutStatus(t, namespace, "dhcp-engine")
 }
 
-// uninstall does what docs/install.md says, once the test's pods are gone.
+// uninstall does what docs/install.md says: first of all pods go.
 func (s *site) uninstall(t *testing.T, k kustomization) {
 	t.Helper()
+	for _, ns := range s.namespaces {
+		s.Kubectl(t, "", "delete", "pods", "--all", "--namespace="+ns, "--timeout="+patience.String())
+	}
+	s.namespaces = nil
 	s.Kubectl(t, "", "delete", "--namespace="+namespace, "--timeout="+patience.String(), "daemonset/dhcp-engine")
 	s.Kubectl(t, "", "apply", "--server-side", "-k", kustomization{folder: "uninstall"}.write(t, "one"))
 	s.node.RolloutStatus(t, namespace, "dhcp-meta-uninstall")
@@ -163,13 +169,12 @@ func (s *site) engine(t *testing.T, args ...string) string {
 	return s.Kubectl(t, "", append([]string{"exec", "--namespace=" + namespace, "daemonset/dhcp-engine", "--"}, args...)...)
 }
 
-// namespace makes a namespace of the test's own, whose pods end with it.
+// namespace makes a namespace of the test's own, whose pods end before what the test has
+// installed.
 func (s *site) namespace(t *testing.T) string {
 	t.Helper()
 	ns := s.Namespace(t)
-	t.Cleanup(func() {
-		s.Kubectl(t, "", "delete", "pods", "--all", "--namespace="+ns, "--timeout="+patience.String())
-	})
+	s.namespaces = append(s.namespaces, ns)
 	return ns
 }
 

@@ -72,7 +72,13 @@ func (s *session) bury(ctx context.Context, sent bool) {
 // giveBack sends the DHCPRELEASE for what the session's record holds. It is
 // false when there is one that could not be sent.
 func (s *session) giveBack(ctx context.Context, w *wire) (sent bool) {
-	if !s.rec.Lease.Addr.IsValid() || s.rec.Lease.Expired(s.cfg.Now()) {
+	l := s.rec.Lease
+	if !l.Addr.IsValid() {
+		return true
+	}
+	if l.Expired(s.cfg.Now()) {
+		// The server may hold it a little longer: for a renewal whose ACK was lost.
+		s.log.Info("lease has ended, there is nothing to give back", "address", l.Addr.Addr(), "server", l.Server)
 		return true
 	}
 	if s.rec.Phase == Orphaned {

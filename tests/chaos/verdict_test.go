@@ -144,6 +144,7 @@ func (s *storm) accountForHeld(t *testing.T) {
 // excuses are the words of the log with which a lease stays at its server.
 var excuses = []string{
 	"lease is not given back, it stays at the server until it expires",
+	"lease has ended, there is nothing to give back",
 	"interface is gone, attachment is forgotten",
 	"address is in use by another host, declining it",
 }

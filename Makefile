@@ -42,7 +42,7 @@ vm-image: ## build what the emulated node of tests/vm boots from, once, and inst
 	@tests/vm/image/build >/dev/null
 
 .PHONY: build
-build: ## build both programs, static, into bin/
+build: ## build the programs, static, into bin/
 	@mkdir -p bin
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 

@@ -68,9 +68,10 @@ func (s *site) start(t testing.TB) {
 // newNode joins another node to the cluster, which is on no network of its own.
 func (s *site) newNode(t *testing.T) *kubelet.Node {
 	t.Helper()
-	n := kubelet.Start(t, s.Cluster, rig.NewNetns(t, "new"))
-	n.ImportArchive(t, s.images["one"], imageName+"one")
-	return n
+	// With the image from the start: a pull that fails is tried again after a minute.
+	return kubelet.Start(t, s.Cluster, rig.NewNetns(t, "new"), func(n *kubelet.Node) {
+		n.ImportArchive(t, s.images["one"], imageName+"one")
+	})
 }
 
 // imageName is how the node knows the image that manifests call dhcp-meta.

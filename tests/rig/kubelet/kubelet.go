@@ -39,8 +39,9 @@ type Node struct {
 }
 
 // Start makes a node around a network namespace, in a cluster that has controllers, and
-// waits until it is ready for pods.
-func Start(t testing.TB, c *kube.Cluster, net *rig.Netns) *Node {
+// waits until it is ready for pods. What is to be before its kubelet is there, as images
+// are, is done by before.
+func Start(t testing.TB, c *kube.Cluster, net *rig.Netns, before ...func(*Node)) *Node {
 	t.Helper()
 	rig.Need(t)
 	for _, program := range []string{"containerd", "ctr", "runc"} {
@@ -59,6 +60,9 @@ func Start(t testing.TB, c *kube.Cluster, net *rig.Netns) *Node {
 	n.Net.IP(t, "route", "add", "default", "via", kube.APIHost)
 	n.startContainerd(t)
 	n.installPlugins(t)
+	for _, do := range before {
+		do(n)
+	}
 	n.startKubelet(t)
 	n.startProxy(t)
 	for _, what := range []string{"create", "condition=Ready"} {

@@ -34,7 +34,7 @@ func TestVirtualMachines(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"namespace.yaml", "rbac.yaml", "policy-engine.yaml"} {
-		text, err := os.ReadFile(filepath.Join(moduleRoot(t), "manifests", name))
+		text, err := os.ReadFile(filepath.Join(moduleRoot(t), "manifests/base", name))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -151,11 +151,13 @@ func (s *site) update(t *testing.T, k kustomization, tag string) {
 	s.node.RolloutStatus(t, namespace, "dhcp-engine")
 }
 
-// uninstall does what docs/install.md says: first of all pods go.
+// uninstall does what docs/install.md says: first of all pods go, then networks.
 func (s *site) uninstall(t *testing.T, k kustomization) {
 	t.Helper()
 	for _, ns := range s.namespaces {
-		s.Kubectl(t, "", "delete", "pods", "--all", "--namespace="+ns, "--timeout="+patience.String())
+		for _, what := range []string{"pods", "network-attachment-definitions"} {
+			s.Kubectl(t, "", "delete", what, "--all", "--namespace="+ns, "--timeout="+patience.String())
+		}
 	}
 	s.namespaces = nil
 	s.Kubectl(t, "", "delete", "--namespace="+namespace, "--timeout="+patience.String(), "daemonset/dhcp-engine")

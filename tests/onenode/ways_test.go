@@ -13,19 +13,20 @@ import (
 	"github.com/dhcp-meta/dhcp-meta/tests/rig/kube"
 	"github.com/dhcp-meta/dhcp-meta/tests/rig/kubelet"
 	"github.com/dhcp-meta/dhcp-meta/tests/rig/node"
+	"github.com/dhcp-meta/dhcp-meta/tests/rig/ovnk"
 )
 
 // wrapped is the plugin of OVN-Kubernetes. Here the reference macvlan does its work:
-// these tests are about which program Multus finds. tests/ovnkube has what OVN-Kubernetes
-// does.
-const wrapped = node.Plugins + "/ovn-k8s-cni-overlay"
+// these tests are about which program Multus finds. ovn_test.go and tests/ovnkube have
+// what OVN-Kubernetes does.
+const wrapped = node.Plugins + "/" + ovnk.Plugin
 
 const podMAC = "0a:58:0a:4d:00:07"
 
 // installWrapped puts the wrapped plugin on the node, as its pod does at each start.
-func (s *site) installWrapped(t *testing.T) {
+func (s *site) installWrapped(t *testing.T, program string) {
 	t.Helper()
-	s.node.Install(t, filepath.Join(rig.Plugins(), "macvlan"), wrapped)
+	s.node.Install(t, program, wrapped)
 	t.Cleanup(func() { os.Remove(s.node.Path(wrapped)) })
 }
 
@@ -49,7 +50,7 @@ func (s *site) localnet(t *testing.T, ns, name string, more object) {
 func (s *site) ovnPod(t *testing.T, ns, network string) *corev1.Pod {
 	t.Helper()
 	return s.Pod(t, ns, kube.PodSpec{Image: kubelet.Pause, Networks: network, Annotations: map[string]string{
-		"k8s.ovn.org/pod-networks": `{"` + ns + `/` + network + `":{"ip_addresses":null,"mac_address":"` + podMAC + `","role":"secondary"}}`,
+		ovnk.PodNetworks: `{"` + ns + `/` + network + `":{"ip_addresses":null,"mac_address":"` + podMAC + `","role":"secondary"}}`,
 	}})
 }
 
@@ -76,11 +77,12 @@ func (s *site) interposed(t *testing.T) {
 	s.awaitReleased(t, mark, net1)
 }
 
+var searchPath = kustomization{folder: "overlays/ovn-kubernetes"}
+
 // The ways of docs/install.md but the plain one. Applying another is enough to change.
 func TestWaysOfInstalling(t *testing.T) {
 	s := shared(t)
-	s.installWrapped(t)
-	searchPath := kustomization{folder: "overlays/ovn-kubernetes"}
+	s.installWrapped(t, filepath.Join(rig.Plugins(), "macvlan"))
 	swap := kustomization{folder: "overlays/ovn-kubernetes", components: []string{"swap"}}
 	dropIn := kustomization{folder: "overlays/drop-in"}
 

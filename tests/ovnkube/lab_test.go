@@ -8,11 +8,7 @@ package ovnkube
 
 import (
 	"flag"
-	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 
@@ -20,6 +16,7 @@ import (
 	"github.com/dhcp-meta/dhcp-meta/tests/rig/kube"
 	"github.com/dhcp-meta/dhcp-meta/tests/rig/node"
 	"github.com/dhcp-meta/dhcp-meta/tests/rig/ovn"
+	"github.com/dhcp-meta/dhcp-meta/tests/rig/ovnk"
 )
 
 func TestMain(m *testing.M) {
@@ -28,16 +25,14 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "6"); err != nil {
 		panic(err) // the flag is there since Go 1.5
 	}
-	kube.Main(m, func() { os.RemoveAll(theLab.double) })
+	kube.Main(m)
 }
 
 type object = rig.Object
 
 const (
-	plugin      = "ovn-k8s-cni-overlay"
-	podNetworks = "k8s.ovn.org/pod-networks"
-	// kubeconfig is where the double finds its own on the node.
-	kubeconfig = "/etc/ovnkube/kubeconfig"
+	plugin      = ovnk.Plugin
+	podNetworks = ovnk.PodNetworks
 )
 
 // lab is a node with OVN, the double, Multus with dhcp-meta in front of the double,
@@ -56,10 +51,9 @@ type lab struct {
 }
 
 var theLab struct {
-	once   sync.Once
-	lab    *lab
-	err    error
-	double string // folder
+	once sync.Once
+	lab  *lab
+	err  error
 
 	// alone is held for writing by tests that need the node for themselves.
 	alone sync.RWMutex
@@ -70,12 +64,7 @@ func shared(t *testing.T) *lab {
 	t.Helper()
 	c := kube.Shared(t)
 	theLab.once.Do(func() {
-		program, err := buildDouble()
-		if err != nil {
-			theLab.err = err
-			return
-		}
-		theLab.err = kube.ForPackage(func(tb testing.TB) { theLab.lab = start(tb, c, program) })
+		theLab.err = kube.ForPackage(func(tb testing.TB) { theLab.lab = start(tb, c) })
 	})
 	if theLab.err != nil {
 		t.Fatalf("start the node: %v", theLab.err)
@@ -83,31 +72,16 @@ func shared(t *testing.T) *lab {
 	return theLab.lab
 }
 
-func buildDouble() (string, error) {
-	folder, err := os.MkdirTemp("", "dhcp-meta-ovnk")
-	if err != nil {
-		return "", err
-	}
-	theLab.double = folder
-	// The flags of the other programs, so that what is compiled for them serves here too.
-	cmd := exec.Command("go", "build", "-trimpath", "-o", folder+"/", "../ovnkdouble")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build ovnkdouble: %w\n%s", err, out)
-	}
-	return filepath.Join(folder, "ovnkdouble"), nil
-}
-
-func start(t testing.TB, c *kube.Cluster, program string) *lab {
+func start(t testing.TB, c *kube.Cluster) *lab {
 	t.Helper()
-	l := &lab{tb: t, kube: c, program: program, node: node.New(t, rig.NewNetns(t, "node"))}
+	l := &lab{tb: t, kube: c, program: ovnk.Build(t), node: node.New(t, rig.NewNetns(t, "node"))}
 	l.node.InstallPlugins(t)
-	l.node.Install(t, program, filepath.Join(node.Plugins, plugin))
+	l.node.Install(t, l.program, filepath.Join(node.Plugins, plugin))
 	l.node.Interpose(t, plugin)
 	l.node.Install(t, rig.Program("dhcp-meta"), filepath.Join(node.Plugins, "dhcp"))
 	c.Join(t, l.node)
 	l.Stack = ovn.Start(t, ovn.On(l.node))
-	l.node.Write(t, kubeconfig, c.AdminKubeconfig(t))
+	l.node.Write(t, ovnk.Kubeconfig, c.AdminKubeconfig(t))
 	l.startOVNKube()
 	l.runtime = c.StartMultus(t, l.node, kube.Multus{
 		Interposed: true,
@@ -118,14 +92,8 @@ func start(t testing.TB, c *kube.Cluster, program string) *lab {
 	return l
 }
 
-// startOVNKube starts controller and CNI server of the double, and waits for its
-// socket.
-func (l *lab) startOVNKube() {
-	l.ovnkube = l.node.Start(l.tb, "ovnkube", exec.Command(l.program, "--kubeconfig="+kubeconfig, "--node="+l.node.Name))
-	l.ovnkube.Lines.Await(l.tb, "the double's CNI server", 0, rig.Patience, func(line string) bool {
-		return strings.Contains(line, "serves CNI")
-	})
-}
+// startOVNKube starts controller and CNI server of the double.
+func (l *lab) startOVNKube() { l.ovnkube = ovnk.Start(l.tb, l.node, l.Stack, l.program) }
 
 // restartOVNKube is what an upgrade of OVN-Kubernetes does to the node.
 func (l *lab) restartOVNKube(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/dhcp-meta/dhcp-meta/tests/rig"
 	"github.com/dhcp-meta/dhcp-meta/tests/rig/kube"
+	"github.com/dhcp-meta/dhcp-meta/tests/rig/ovnk"
 )
 
 // A pod on a localnet network that is ours by one annotation has the site's address
@@ -149,8 +150,7 @@ func TestQ25TwoInterfacesOfOneNetwork(t *testing.T) {
 			t.Errorf("%s has %s, which another interface has too", ifName, addr)
 		}
 		seen[addr] = true
-		port := strings.NewReplacer("-", ".", "/", ".").Replace(key) + "_" + s.ns + "_" + pod.Pod
-		s.AwaitLSP(t, port, "the lease of "+ifName, hasSecurity(pinned(mac, addr)))
+		s.AwaitLSP(t, ovnk.PortName(key, s.ns, pod.Pod), "the lease of "+ifName, hasSecurity(pinned(mac, addr)))
 	}
 	pod.Del(t)
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/dhcp-meta/dhcp-meta/tests/rig/kube"
 	"github.com/dhcp-meta/dhcp-meta/tests/rig/node"
 	"github.com/dhcp-meta/dhcp-meta/tests/rig/ovn"
+	"github.com/dhcp-meta/dhcp-meta/tests/rig/ovnk"
 )
 
 // site is what a test has of its own: a VLAN, with a namespace for its server, and a
@@ -226,7 +227,7 @@ func (s *site) annotations(t *testing.T, pod *kube.Sandbox, agent string) []stri
 
 // portName is the logical port of the pod's interface on a network.
 func (s *site) portName(pod *kube.Sandbox, name string) string {
-	return strings.NewReplacer("-", ".", "/", ".").Replace(s.ns+"/"+name) + "_" + s.ns + "_" + pod.Pod
+	return ovnk.PortName(s.ns+"/"+name, s.ns, pod.Pod)
 }
 
 // awaitPort waits until the pod's port has these values.

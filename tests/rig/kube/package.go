@@ -15,9 +15,8 @@ import (
 	"github.com/dhcp-meta/dhcp-meta/tests/rig"
 )
 
-// Main is the TestMain of a package whose tests use Shared. What is in after runs
-// when all tests are through.
-func Main(m *testing.M, after ...func()) { rig.Main(m, append([]func(){shared.end}, after...)...) }
+// Main is the TestMain of a package whose tests use Shared.
+func Main(m *testing.M) { rig.Main(m, shared.end) }
 
 // Shared is the package's cluster, which the first test that asks starts.
 func Shared(t testing.TB) *Cluster {

@@ -10,7 +10,7 @@ import (
 // thick is the pod of Multus's own DaemonSet, as components/multus changes it.
 func thick() Multus {
 	return Multus{
-		Pod: "kube-system/kube-multus-ds-x", Image: "ghcr.io/k8snetworkplumbingwg/multus-cni:v4.2.3-thick", Running: true, Thick: true,
+		Pod: "kube-system/kube-multus-ds-x", Image: "registry.example.com/net/multus-cni:v4.2.3-thick", Running: true, Thick: true,
 		CNIPath: "/opt/cni/bin", Mounts: map[string]string{"/opt/cni/bin": "/opt/cni/bin", "/hostroot": "/"},
 		ConfigMap: "kube-system/multus-daemon-config",
 		Config:    multusConfig{CNIVersion: "0.3.1", BinDir: "/opt/cni/bin/dhcp-meta-wrappers"},
@@ -62,15 +62,15 @@ func TestFindMultus(t *testing.T) {
 		thick   bool
 		version string
 	}{
-		"ghcr.io/k8snetworkplumbingwg/multus-cni:v4.2.3-thick":                          {[]string{"/usr/src/multus-cni/bin/multus-daemon"}, true, true, "v4.2.3-thick"},
-		"ghcr.io/k8snetworkplumbingwg/multus-cni:v4.2.3":                                {[]string{"/thin_entrypoint"}, true, false, "v4.2.3"},
-		"rancher/hardened-multus-thick:v4.2.2-build20250627":                            {nil, true, true, "v4.2.2-build20250627"},
-		"quay.io/openshift/ose-multus-cni-rhel9@sha256:0123":                            {[]string{"/bin/bash", "-ec", "exec /usr/src/multus-cni/bin/multus-daemon"}, true, true, ""},
-		"registry:5000/multus-cni:v4":                                                   {[]string{"/entrypoint"}, true, false, "v4"},
-		"quay.io/openshift/multus-admission-controller:v4":                              {nil, false, false, ""},
-		"ghcr.io/k8snetworkplumbingwg/multus-dynamic-networks-controller:latest":        {nil, false, false, ""},
-		"registry.k8s.io/pause:3.10":                                                    {nil, false, false, ""},
-		"ghcr.io/k8snetworkplumbingwg/multus-cni:v4.3.0-thick@sha256:0123456789abcdef0": {[]string{"multus-daemon"}, true, true, "v4.3.0-thick"},
+		"registry.example.com/net/multus-cni:v4.2.3-thick":                          {[]string{"/usr/src/multus-cni/bin/multus-daemon"}, true, true, "v4.2.3-thick"},
+		"registry.example.com/net/multus-cni:v4.2.3":                                {[]string{"/thin_entrypoint"}, true, false, "v4.2.3"},
+		"rancher/hardened-multus-thick:v4.2.2-build20250627":                        {nil, true, true, "v4.2.2-build20250627"},
+		"registry.example.com/openshift/ose-multus-cni-rhel9@sha256:0123":           {[]string{"/bin/bash", "-ec", "exec /usr/src/multus-cni/bin/multus-daemon"}, true, true, ""},
+		"registry:5000/multus-cni:v4":                                               {[]string{"/entrypoint"}, true, false, "v4"},
+		"registry.example.com/openshift/multus-admission-controller:v4":             {nil, false, false, ""},
+		"registry.example.com/net/multus-dynamic-networks-controller:latest":        {nil, false, false, ""},
+		"registry.k8s.io/pause:3.10":                                                {nil, false, false, ""},
+		"registry.example.com/net/multus-cni:v4.3.0-thick@sha256:0123456789abcdef0": {[]string{"multus-daemon"}, true, true, "v4.3.0-thick"},
 	} {
 		t.Run(image, func(t *testing.T) {
 			pod := corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Image: image, Command: want.command}}}}

@@ -5,6 +5,7 @@ import (
 	crand "crypto/rand"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -78,24 +79,41 @@ func serve(ctx context.Context, cfg config, log *slog.Logger) error {
 	log.Info("dhcp-engine listens", "version", build.Version(), "socket", cfg.socket, "stateDir", cfg.stateDir,
 		"metrics", metrics.at(), "pprof", profiles.at(), "netnsRoots", cfg.netnsRoots)
 
+	err = running{eng, api, socket, plugin, []*listener{metrics, profiles}, around}.run(ctx)
+	log.Info("dhcp-engine ends; leases stay")
+	return err
+}
+
+// running is all that runs as long as the program does.
+type running struct {
+	engine *engine.Engine
+	api    *server.Server
+	socket net.Listener
+	plugin dropIn
+	// listeners may be nil.
+	listeners []*listener
+	around    outside
+}
+
+// run ends with ctx, or when a part breaks.
+func (r running) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	metrics.start(ctx, g)
-	profiles.start(ctx, g)
+	for _, l := range r.listeners {
+		l.start(ctx, g)
+	}
 	// The engine goes on until the last request is answered: a Detach that runs
 	// when the signal comes is carried to its end.
 	engineCtx, stopEngine := context.WithCancel(context.WithoutCancel(ctx))
 	callers, callersCtx := errgroup.WithContext(ctx)
-	callers.Go(func() error { return api.Serve(callersCtx, socket) })
-	plugin.start(callersCtx, callers)
+	callers.Go(func() error { return r.api.Serve(callersCtx, r.socket) })
+	r.plugin.start(callersCtx, callers)
 	g.Go(func() error {
 		defer stopEngine()
 		return callers.Wait()
 	})
-	g.Go(func() error { return eng.Run(engineCtx) })
-	around.start(engineCtx, g)
-	err = g.Wait()
-	log.Info("dhcp-engine ends; leases stay")
-	return err
+	g.Go(func() error { return r.engine.Run(engineCtx) })
+	r.around.start(engineCtx, g)
+	return g.Wait()
 }
 
 // newParts are the parts of the engine that nothing has to be opened for.

@@ -73,16 +73,22 @@ func (e *Engine) restore(ctx context.Context) (restored, error) {
 			}
 		}
 	}
-	if o := e.cfg.Observer; o != nil {
-		for _, s := range e.all() {
-			s.observe()
-		}
-		o.Restored()
-	}
+	e.observeRestored()
 	for _, s := range found.keep {
 		s.spread = min(e.cfg.StartupSpread, time.Duration(len(found.keep))*spreadEach)
 	}
 	return found, nil
+}
+
+// observeRestored tells the observer, if there is one, of all that was restored.
+func (e *Engine) observeRestored() {
+	if e.cfg.Observer == nil {
+		return
+	}
+	for _, s := range e.all() {
+		s.observe()
+	}
+	e.cfg.Observer.Restored()
 }
 
 // lose forgets a record that nothing can be made of.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/dhcp-meta/dhcp-meta/tests/rig"
 	"github.com/dhcp-meta/dhcp-meta/tests/rig/kube"
+	"github.com/dhcp-meta/dhcp-meta/tests/rig/kubelet"
 )
 
 // page is a document of the project.
@@ -173,10 +174,7 @@ func TestDocumentedKustomizations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	multus, err := os.ReadFile(upstreamMultus)
-	if err != nil {
-		t.Fatal(err)
-	}
+	multus := kubelet.MultusManifest(t)
 	built := 0
 	for _, f := range documented(t, "yaml") {
 		if !strings.Contains(f.text, "kind: Kustomization") {
@@ -193,8 +191,8 @@ func TestDocumentedKustomizations(t *testing.T) {
 		if err := os.MkdirAll(folder, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		for name, text := range map[string][]byte{"kustomization.yaml": []byte(f.text), "multus-daemonset-thick.yml": multus} {
-			if err := os.WriteFile(filepath.Join(folder, name), text, 0o600); err != nil {
+		for name, text := range map[string]string{"kustomization.yaml": f.text, "multus-daemonset-thick.yml": multus} {
+			if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -214,11 +212,7 @@ func TestDocumentedKustomizations(t *testing.T) {
 // they stand on a real API server that has upstream's Multus.
 func TestDocumentedCommandsForMultus(t *testing.T) {
 	c := server(t)
-	upstream, err := os.ReadFile(upstreamMultus)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.Apply(t, string(upstream))
+	c.Apply(t, kubelet.MultusManifest(t))
 	const wanted = `"binDir": "/opt/cni/bin/dhcp-meta-wrappers"`
 	state := func() (binDir bool, cniPath string) {
 		config := c.Kubectl(t, "", "-n", "kube-system", "get", "configmap", "multus-daemon-config", "-o", `jsonpath={.data.daemon-config\.json}`)

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/dhcp-meta/dhcp-meta/tests/rig/kube"
+	"github.com/dhcp-meta/dhcp-meta/tests/rig/kubelet"
 )
 
 // server is the package's API server, with everything that manifests may ask it for:
@@ -94,28 +95,22 @@ func TestServerRefuses(t *testing.T) {
 	}
 }
 
-// upstreamMultus is what the Multus project ships.
-const upstreamMultus = "../rig/kubelet/multus-daemonset-thick.yml"
-
 // The component for Multus changes what must be changed in upstream's manifest, and
 // nothing else.
 func TestComponentForMultus(t *testing.T) {
-	upstream, err := os.ReadFile(upstreamMultus)
-	if err != nil {
-		t.Fatal(err)
-	}
+	upstream := kubelet.MultusManifest(t)
 	dir := t.TempDir()
 	write := func(name, text string) {
 		if err := os.WriteFile(dir+"/"+name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	write("multus.yaml", string(upstream))
+	write("multus.yaml", upstream)
 	write("kustomization.yaml", "resources: [multus.yaml]\ncomponents: ["+relative(t, dir, "components/multus")+"]\n")
 	patched := mustRun(t, "kustomize", "build", dir)
 	dryRun(t, server(t), patched)
 
-	before, after := byKey(t, string(upstream)), byKey(t, patched)
+	before, after := byKey(t, upstream), byKey(t, patched)
 	const configMap, daemonSet = "ConfigMap kube-system/multus-daemon-config", "DaemonSet kube-system/kube-multus-ds"
 	wantConfig, config := daemonConfig(t, before[configMap]), daemonConfig(t, after[configMap])
 	wantConfig["binDir"] = "/opt/cni/bin/dhcp-meta-wrappers"

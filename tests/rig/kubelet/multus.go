@@ -1,8 +1,11 @@
 package kubelet
 
 import (
-	_ "embed"
+	"encoding/json"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -12,12 +15,32 @@ import (
 	"github.com/dhcp-meta/dhcp-meta/tests/rig"
 )
 
-// multusManifest is how most clusters get Multus.
-//
-//go:embed multus-daemonset-thick.yml
-var multusManifest string
+// MultusManifest is how most clusters get Multus: the manifest of its thick DaemonSet,
+// from the module that tests/multus builds it of.
+func MultusManifest(t testing.TB) string {
+	t.Helper()
+	root, err := rig.ModuleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("go", "mod", "download", "-json", "gopkg.in/k8snetworkplumbingwg/multus-cni.v4")
+	cmd.Dir = filepath.Join(root, "tests/multus")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go mod download of Multus: %v\n%s", err, out)
+	}
+	var module struct{ Dir string }
+	if err := json.Unmarshal(out, &module); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(module.Dir, "deployments/multus-daemonset-thick.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
 
-const multusImage = "ghcr.io/k8snetworkplumbingwg/multus-cni:snapshot-thick"
+var multusImage = regexp.MustCompile(`(?m)^ +image: (\S+)$`)
 
 // InstallMultus installs Multus on the cluster by its own manifest, and waits until it
 // serves pods on this node.
@@ -28,8 +51,13 @@ func (n *Node) InstallMultus(t testing.TB) {
 		t.Fatal(err)
 	}
 	const folder = "usr/src/multus-cni/bin/"
+	upstream := MultusManifest(t)
+	image := multusImage.FindStringSubmatch(upstream)
+	if image == nil {
+		t.Fatal("Multus's manifest names no image")
+	}
 	n.Import(t, Image{
-		Name: multusImage,
+		Name: image[1],
 		Programs: map[string]string{
 			folder + "multus-daemon":  filepath.Join(bin, "multus-daemon"),
 			folder + "multus-shim":    filepath.Join(bin, "multus-shim"),
@@ -40,8 +68,8 @@ func (n *Node) InstallMultus(t testing.TB) {
 		Links: map[string]string{"var/run": "../run"},
 	})
 	// A tenth of a processor makes a pod wait for seconds on a machine that has time.
-	manifest := strings.Replace(multusManifest, multusLimits, "", 1)
-	if manifest == multusManifest {
+	manifest := strings.Replace(upstream, multusLimits, "", 1)
+	if manifest == upstream {
 		t.Fatal("Multus's manifest has no limits where it had them")
 	}
 	n.cluster.Apply(t, manifest)

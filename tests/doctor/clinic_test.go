@@ -155,7 +155,7 @@ data: {daemon-config.json: '`+daemonConfig(nil)+`'}`)
 		Spec: corev1.PodSpec{
 			NodeName: c.node.Name, HostNetwork: true, ServiceAccountName: "multus", AutomountServiceAccountToken: &no,
 			Containers: []corev1.Container{{
-				Name: "kube-multus", Image: "ghcr.io/k8snetworkplumbingwg/multus-cni:v4.2.3-thick",
+				Name: "kube-multus", Image: "registry.example.com/net/multus-cni:v4.2.3-thick",
 				Command: []string{"/usr/src/multus-cni/bin/multus-daemon"},
 				Env:     []corev1.EnvVar{{Name: "CNI_PATH", Value: node.Plugins}},
 				VolumeMounts: []corev1.VolumeMount{

@@ -133,7 +133,7 @@ func multusMistakes() []mistake {
 			return func() { c.multusPod(t, func(*corev1.Pod) {}) }
 		}},
 		{name: "a thin Multus", note: doctor.MultusThin, harm: container(func(c *corev1.Container) {
-			c.Image, c.Command = "ghcr.io/k8snetworkplumbingwg/multus-cni:v4.2.3", []string{"/thin_entrypoint"}
+			c.Image, c.Command = "registry.example.com/net/multus-cni:v4.2.3", []string{"/thin_entrypoint"}
 		})},
 		{name: "configuration spoilt", want: []doctor.ID{doctor.MultusConfigWrong}, harm: config(`{"binDir": `)},
 		{name: "wrappers not searched", want: []doctor.ID{doctor.MultusSearchPath}, harm: config(daemonConfig(object{"binDir": node.Plugins}))},

@@ -95,7 +95,7 @@ func (c *lane) underKill(t *testing.T, tr *tracer, verb string, call rig.Call, s
 		doneC <- result{o, err}
 	}()
 	select {
-	case <-tr.killed:
+	case <-tr.Killed():
 	case r := <-doneC:
 		doneC <- r
 	}

@@ -7,15 +7,14 @@ import (
 	"testing"
 
 	"github.com/dhcp-meta/dhcp-meta/tests/rig"
+	"github.com/dhcp-meta/dhcp-meta/tests/rig/trap"
 )
 
 // atOnce is how many lanes run at once: they wait, most of the time.
 const atOnce = "12"
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 2 && os.Args[1] == launchVerb {
-		launch(os.Args[2:])
-	}
+	trap.Launch()
 	flag.Parse()
 	if err := flag.Set("test.parallel", atOnce); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/dhcp-meta/dhcp-meta/tests/rig"
+	"github.com/dhcp-meta/dhcp-meta/tests/rig/trap"
 )
 
 // payload is where the machine finds the programs.
@@ -25,9 +26,7 @@ var (
 // Main is the TestMain of a package whose tests run in the machine. Elsewhere they can
 // only be listed.
 func Main(m *testing.M) {
-	if len(os.Args) > 2 && os.Args[1] == launchVerb {
-		launch(os.Args[2:])
-	}
+	trap.Launch()
 	flag.Parse()
 	if listing := flag.Lookup("test.list").Value.String() != ""; !listing {
 		if !inMachine() {

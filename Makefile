@@ -16,7 +16,7 @@ DEPS := dnsmasq:dnsmasq-base kea-dhcp4:kea-dhcp4-server ip:iproute2 \
         ping:iputils-ping nsenter:util-linux busybox:busybox gcc:gcc jq:jq \
         ovs-vswitchd:openvswitch-switch ovn-northd:ovn-central \
         ovn-controller:ovn-host ethtool:ethtool containerd:containerd runc:runc buildah:buildah \
-        promtool:prometheus
+        promtool:prometheus docker-registry:docker-registry skopeo:skopeo
 
 # How long each fuzz target runs in `make fuzz`.
 FUZZTIME ?= 3m
@@ -81,9 +81,15 @@ integration: ## both programs against real servers, kernels and clusters (root)
 		--packages ./tests/... -- -count=1 -timeout 20m -parallel 8
 	@[ ! -s unsteady.txt ] || { echo "== unsteady: failed once, and passed alone"; cat unsteady.txt; }
 
+.PHONY: playground
+playground: deps ## a cluster of one node with Multus and a DHCP server, and a shell on the node (root)
+	@for module in plugins kubernetes multus manifests-tools; do tests/tool-cache $$module >/dev/null; done
+	@go test -c -o bin/playground ./tests/onenode
+	@cd tests/onenode && DHCP_META_REQUIRE_ROOT=1 ../../bin/playground -test.run='^TestShell$$' -test.timeout=0 -shell
+
 .PHONY: test-cluster
 test-cluster: deps ## the installed thing on a real cluster of one node, and in front of OVN (root)
-	@for module in plugins kubernetes multus; do tests/tool-cache $$module >/dev/null; done
+	@for module in plugins kubernetes multus manifests-tools; do tests/tool-cache $$module >/dev/null; done
 	DHCP_META_REQUIRE_ROOT=1 go test -count=1 -timeout 20m -p 1 ./tests/onenode ./tests/ovnkube
 
 .PHONY: manual

@@ -4,13 +4,16 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"debug/buildinfo"
 	"debug/elf"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,26 +27,27 @@ import (
 func TestImageContent(t *testing.T) {
 	t.Parallel()
 	want := map[string]string{
-		"etc/":                         "drwxr-xr-x",
-		"etc/passwd":                   "-rw-r--r--",
-		"run/":                         "drwxr-xr-x",
-		"tmp/":                         "dtrwxrwxrwx",
-		"usr/":                         "drwxr-xr-x",
-		"usr/bin/":                     "drwxr-xr-x",
-		"usr/bin/dhcp-engine":          "-rwxr-xr-x",
-		"usr/bin/dhcp-meta":            "-rwxr-xr-x",
-		"usr/share/":                   "drwxr-xr-x",
-		"usr/share/licenses/":          "drwxr-xr-x",
-		"usr/share/licenses/dhcp-meta": "-rw-r--r--",
-		"var/":                         "drwxr-xr-x",
-		"var/run":                      "Lrwxrwxrwx -> /run",
+		"etc/":                "drwxr-xr-x",
+		"etc/passwd":          "-rw-r--r--",
+		"run/":                "drwxr-xr-x",
+		"tmp/":                "dtrwxrwxrwx",
+		"usr/":                "drwxr-xr-x",
+		"usr/bin/":            "drwxr-xr-x",
+		"usr/bin/dhcp-engine": "-rwxr-xr-x",
+		"usr/bin/dhcp-meta":   "-rwxr-xr-x",
+		"usr/share/":          "drwxr-xr-x",
+		licenses:              "drwxr-xr-x",
+		"var/":                "drwxr-xr-x",
+		"var/run":             "Lrwxrwxrwx -> /run",
 	}
 	machines := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
 	for _, arch := range architectures {
 		i := imageOf(t, ofArch(arch))
 		got := map[string]string{}
 		for _, e := range entries(t, i) {
-			got[e.Name] = e.FileInfo().Mode().String()
+			if !strings.HasPrefix(e.Name, licenses) || e.Name == licenses {
+				got[e.Name] = e.FileInfo().Mode().String()
+			}
 			if e.Linkname != "" {
 				got[e.Name] += " -> " + e.Linkname
 			}
@@ -59,6 +63,54 @@ func TestImageContent(t *testing.T) {
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s: files (-want +got):\n%s", arch, diff)
+		}
+	}
+}
+
+// licenses is the folder of the licences.
+const licenses = "usr/share/licenses/"
+
+// TestLicences: whatever is linked into a program has a licence in the image, and nothing
+// else is among them. What others have put into a module has its own.
+func TestLicences(t *testing.T) {
+	t.Parallel()
+	for _, arch := range architectures {
+		linked := map[string]bool{"go": true}
+		texts := map[string]int{}
+		for _, e := range entries(t, imageOf(t, ofArch(arch))) {
+			if strings.HasPrefix(e.Name, "usr/bin/dhcp-") {
+				info, err := buildinfo.Read(bytes.NewReader(e.content))
+				if err != nil {
+					t.Fatalf("%s: %v", e.Name, err)
+				}
+				linked[info.Main.Path] = true
+				for _, d := range info.Deps {
+					linked[d.Path] = true
+				}
+			}
+			if name, ok := strings.CutPrefix(e.Name, licenses); ok && e.Typeflag == tar.TypeReg {
+				texts[name] = len(e.content)
+				if e.FileInfo().Mode() != 0o644 {
+					t.Errorf("%s: %s has mode %v", arch, e.Name, e.FileInfo().Mode())
+				}
+			}
+		}
+		if len(linked) < 40 {
+			t.Errorf("%s: %d modules only", arch, len(linked))
+		}
+		for module := range linked {
+			if !slices.ContainsFunc(slices.Collect(maps.Keys(texts)), func(name string) bool { return filepath.Dir(name) == module }) {
+				t.Errorf("%s: no licence of %s", arch, module)
+			}
+		}
+		for name, size := range texts {
+			within := false
+			for module := range linked {
+				within = within || strings.HasPrefix(name, module+"/")
+			}
+			if !within || size == 0 {
+				t.Errorf("%s: %s, of %d bytes, is of nothing that is linked", arch, name, size)
+			}
 		}
 	}
 }

@@ -30,7 +30,7 @@ func TestB42B43PodsWithoutAnEngine(t *testing.T) {
 	s.delete(t, early)
 	late := s.pod(t, ns, "site")
 	s.awaitEvent(t, late, "dhcp-engine cannot be reached")
-	s.update(t, plain, "one")
+	s.update(t, plain, tagOne)
 	s.awaitReleased(t, mark, one)
 	late = s.awaitRunning(t, late)
 	two := s.leased(t, late, "net1")

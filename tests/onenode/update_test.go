@@ -41,7 +41,7 @@ func TestB38K93UpdateUnderLoad(t *testing.T) {
 	load := s.startLoad(t, ns, 3)
 	absence := s.watchEngine(t)
 	load.await(t, 3)
-	s.update(t, plain, "two")
+	s.update(t, plain, tagTwo)
 	load.await(t, 3)
 	s.Kubectl(t, "", "rollout", "restart", "--namespace="+namespace, "daemonset/dhcp-engine")
 	s.node.RolloutStatus(t, namespace, "dhcp-engine")
@@ -49,23 +49,29 @@ func TestB38K93UpdateUnderLoad(t *testing.T) {
 	load.stop(t)
 	t.Logf("%d pods came and went; the node was without an engine for at most %v", load.len(), absence())
 
-	said := s.engine(t, "/usr/bin/dhcp-engine", "leases")
-	for name, i := range leases {
-		for _, e := range s.server.Events(mark) {
-			if e.MAC == i.mac && e.Kind != "DHCPREQUEST" && e.Kind != "DHCPACK" {
-				t.Errorf("pod %s, which ran all the time: %v", name, e)
-			}
-		}
-		if got := s.leased(t, s.GetPod(t, ns, name), "net1"); got != i {
-			t.Errorf("pod %s has %v, and had %v", name, got, i)
-		}
-		if !strings.Contains(said, i.addr.String()) {
-			t.Errorf("the engine does not know %v of pod %s:\n%s", i.addr, name, said)
-		}
+	for _, pod := range steady {
+		s.checkKept(t, pod, leases[pod.Name], mark)
 	}
 	for _, pod := range steady {
 		s.delete(t, pod)
 		s.awaitReleased(t, mark, leases[pod.Name])
+	}
+}
+
+// checkKept checks that a pod, which ran all the time since mark, has kept its lease, of
+// which the server has heard nothing but renewals.
+func (s *site) checkKept(t *testing.T, pod *corev1.Pod, i iface, mark int) {
+	t.Helper()
+	for _, e := range s.server.Events(mark) {
+		if e.MAC == i.mac && e.Kind != "DHCPREQUEST" && e.Kind != "DHCPACK" {
+			t.Errorf("pod %s, which ran all the time: %v", pod.Name, e)
+		}
+	}
+	if got := s.leased(t, s.GetPod(t, pod.Namespace, pod.Name), "net1"); got != i {
+		t.Errorf("pod %s has %v, and had %v", pod.Name, got, i)
+	}
+	if said := s.engine(t, "/usr/bin/dhcp-engine", "leases"); !strings.Contains(said, i.addr.String()) {
+		t.Errorf("the engine does not know %v of pod %s:\n%s", i.addr, pod.Name, said)
 	}
 }
 

@@ -77,28 +77,30 @@ func (s *site) interposed(t *testing.T) {
 	s.awaitReleased(t, mark, net1)
 }
 
-var searchPath = kustomization{folder: "overlays/ovn-kubernetes"}
+var (
+	searchPath = kustomization{folder: "overlays/ovn-kubernetes"}
+	dropIn     = kustomization{folder: "overlays/drop-in"}
+)
 
 // The ways of docs/install.md but the plain one. Applying another is enough to change.
 func TestWaysOfInstalling(t *testing.T) {
 	s := shared(t)
 	s.installWrapped(t, filepath.Join(rig.Plugins(), "macvlan"))
 	swap := kustomization{folder: "overlays/ovn-kubernetes", components: []string{"swap"}}
-	dropIn := kustomization{folder: "overlays/drop-in"}
 
 	s.install(t, searchPath, "/run/ovn-ic", "/run/cni")
 	t.Run("search path", func(t *testing.T) {
 		s.tellMultus(t)
 		s.interposed(t)
 	})
-	s.update(t, swap, "one")
+	s.update(t, swap, tagOne)
 	t.Run("swap", func(t *testing.T) {
 		s.interposed(t)
 		// Its owner installs the plugin again, by a copy into its place.
 		s.node.Run(t, "cp", filepath.Join(rig.Plugins(), "macvlan"), wrapped)
 		s.interposed(t)
 	})
-	s.update(t, dropIn, "one")
+	s.update(t, dropIn, tagOne)
 	t.Run("drop-in", func(t *testing.T) {
 		s.node.Run(t, "cmp", wrapped, filepath.Join(rig.Plugins(), "macvlan"))
 		s.droppedIn(t)
@@ -109,14 +111,19 @@ func TestWaysOfInstalling(t *testing.T) {
 func (s *site) droppedIn(t *testing.T) {
 	t.Helper()
 	ns := s.namespace(t)
-	config := wire("macvlan")
-	config["cniVersion"], config["name"], config["ipam"] = "1.0.0", "site", object{"type": "dhcp"}
-	s.NAD(t, ns, "site", config, nil)
+	s.NAD(t, ns, "site", referenced(), nil)
 	mark := s.server.Lines.Len()
 	pod := s.awaitRunning(t, s.pod(t, ns, "site"))
 	net1 := s.leased(t, pod, "net1")
 	s.delete(t, pod)
 	s.awaitReleased(t, mark, net1)
+}
+
+// referenced is the network of the uplink as it is written for the reference's daemon.
+func referenced() object {
+	config := wire("macvlan")
+	config["cniVersion"], config["name"], config["ipam"] = "1.0.0", "site", object{"type": "dhcp"}
+	return config
 }
 
 // tellMultus has Multus search our wrappers until the end of the test, by the commands

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"testing"
 
@@ -28,36 +27,17 @@ type Image struct {
 // Import gives an image to the node's containerd.
 func (n *Node) Import(t testing.TB, image Image) {
 	t.Helper()
-	archive := filepath.Join(t.TempDir(), "image.tar")
-	if err := os.WriteFile(archive, image.archive(t), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	n.ImportArchive(t, archive, image.Name)
-	if err := os.Remove(archive); err != nil {
-		t.Fatal(err)
-	}
+	n.Run(t, "ctr", "--namespace=k8s.io", "images", "import", image.Write(t))
 }
 
-// unpacked is what ctr says of an image that it has imported.
-var unpacked = regexp.MustCompile(`(?m)^unpacking (\S+) `)
-
-// ImportArchive gives the image of an OCI archive to the node's containerd, under a name
-// with registry and tag.
-func (n *Node) ImportArchive(t testing.TB, archive, name string) {
+// Write writes the image as an OCI archive, and returns its path.
+func (i Image) Write(t testing.TB) string {
 	t.Helper()
-	out := n.ctr(t, "images", "import", archive)
-	m := unpacked.FindStringSubmatch(out)
-	if m == nil {
-		t.Fatalf("import %s: ctr names no image: %s", archive, out)
+	path := filepath.Join(t.TempDir(), "image.tar")
+	if err := os.WriteFile(path, i.archive(t), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	if m[1] != name {
-		n.ctr(t, "images", "tag", "--force", m[1], name)
-	}
-}
-
-func (n *Node) ctr(t testing.TB, args ...string) string {
-	t.Helper()
-	return n.Run(t, "ctr", append([]string{"--namespace=k8s.io"}, args...)...)
+	return path
 }
 
 // archive is the image as an OCI image layout in a tar file.

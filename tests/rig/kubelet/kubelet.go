@@ -39,9 +39,8 @@ type Node struct {
 }
 
 // Start makes a node around a network namespace, in a cluster that has controllers, and
-// waits until it is ready for pods. What is to be before its kubelet is there, as images
-// are, is done by before.
-func Start(t testing.TB, c *kube.Cluster, net *rig.Netns, before ...func(*Node)) *Node {
+// waits until it is ready for pods.
+func Start(t testing.TB, c *kube.Cluster, net *rig.Netns) *Node {
 	t.Helper()
 	rig.Need(t)
 	for _, program := range []string{"containerd", "ctr", "runc"} {
@@ -60,9 +59,6 @@ func Start(t testing.TB, c *kube.Cluster, net *rig.Netns, before ...func(*Node))
 	n.Net.IP(t, "route", "add", "default", "via", kube.APIHost)
 	n.startContainerd(t)
 	n.installPlugins(t)
-	for _, do := range before {
-		do(n)
-	}
 	n.startKubelet(t)
 	n.startProxy(t)
 	for _, what := range []string{"create", "condition=Ready"} {
@@ -89,12 +85,23 @@ func (n *Node) installPlugins(t testing.TB) {
 func (n *Node) startContainerd(t testing.TB) {
 	t.Helper()
 	const config = "/etc/containerd/config.toml"
-	n.Write(t, config, []byte(fmt.Sprintf(containerdConfig, Pause, node.Plugins, CNIConfig)))
+	n.Write(t, config, []byte(fmt.Sprintf(containerdConfig, Pause, registries, node.Plugins, CNIConfig)))
+	n.findRegistry(t)
 	n.Containerd = n.Start(t, "containerd", exec.Command("containerd", "--config", config))
 	n.Containerd.Lines.Await(t, "readiness of containerd", 0, startPatience, func(line string) bool {
 		return strings.Contains(line, "containerd successfully booted")
 	})
-	n.Import(t, Image{Name: Pause, Programs: map[string]string{"pause": filepath.Join(n.bin, "pause")}, Entrypoint: []string{"/pause"}})
+	n.Import(t, PauseImage(t))
+}
+
+// PauseImage is the image Pause.
+func PauseImage(t testing.TB) Image {
+	t.Helper()
+	bin, err := rig.ToolCache("kubernetes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Image{Name: Pause, Programs: map[string]string{"pause": filepath.Join(bin, "pause")}, Entrypoint: []string{"/pause"}}
 }
 
 // Without restrict_oom_score_adj no container starts where not even root may lower a
@@ -104,6 +111,8 @@ const containerdConfig = `version = 2
   sandbox_image = %q
   disable_apparmor = true
   restrict_oom_score_adj = true
+  [plugins."io.containerd.grpc.v1.cri".registry]
+    config_path = %q
   [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
     runtime_type = "io.containerd.runc.v2"
   [plugins."io.containerd.grpc.v1.cri".cni]

@@ -1,14 +1,10 @@
 package chaos
 
 import (
-	"bufio"
 	"fmt"
 	"iter"
-	"net"
-	"net/http"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -80,7 +76,7 @@ type load struct{ goroutines, descriptors int }
 
 func (s *storm) load(t *testing.T) load {
 	t.Helper()
-	all := s.metrics(t)
+	all := s.Node.Metrics(t, metricsAddress)
 	return load{int(all["go_goroutines"]), int(all["process_open_fds"])}
 }
 
@@ -91,36 +87,6 @@ func (s *storm) grown(t *testing.T, before load) (more []string) {
 		more = append(more, fmt.Sprintf("the engine has %+v, at the start it had %+v", now, before))
 	}
 	return more
-}
-
-// metrics reads the engine's metrics that have no labels, and the others by their
-// name with labels.
-func (s *storm) metrics(t *testing.T) map[string]float64 {
-	t.Helper()
-	var conn net.Conn
-	err := s.Node.Do(func() (err error) {
-		conn, err = net.Dial("tcp", metricsAddress)
-		return err
-	})
-	if err != nil {
-		t.Fatalf("ask for metrics: %v", err)
-	}
-	defer conn.Close()
-	if _, err := fmt.Fprintf(conn, "GET /metrics HTTP/1.0\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
-	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		t.Fatalf("read metrics: %v", err)
-	}
-	defer answer.Body.Close()
-	all := map[string]float64{}
-	for in := bufio.NewScanner(answer.Body); in.Scan(); {
-		if name, value, ok := strings.Cut(in.Text(), " "); ok && !strings.HasPrefix(name, "#") {
-			all[name], _ = strconv.ParseFloat(value, 64) // a name with a space in a label is none of ours
-		}
-	}
-	return all
 }
 
 // accountForHeld goes through what the server still holds when all pods are gone:

@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"encoding/binary"
 	"net"
 	"slices"
 	"testing"
@@ -26,7 +25,7 @@ func TestMalformedReplies(t *testing.T) {
 	add := l.background("ADD", call)
 	discover, _ := l.Capture.AwaitType(t, 0, rig.Patience, dhcpv4.MessageTypeDiscover, nil)
 	for _, reply := range malformed(t, discover) {
-		frame := ethernet(discover.EthSrc, reply)
+		frame := rig.ReplyFrame(rig.ServerAddr.Addr(), discover.EthSrc, reply)
 		if _, err := conn.WriteTo(frame, &packet.Addr{HardwareAddr: discover.EthSrc}); err != nil {
 			t.Fatal(err)
 		}
@@ -92,32 +91,4 @@ func malformed(t *testing.T, discover rig.Frame) [][]byte {
 		offer(dhcpv4.WithGeneric(dhcpv4.OptionIPAddressLeaseTime, []byte{1})).ToBytes(),
 		offer(dhcpv4.WithMessageType(dhcpv4.MessageTypeDiscover)).ToBytes(),
 	}
-}
-
-// ethernet wraps a payload into UDP 67 to 68, IPv4 from the server to everyone and
-// Ethernet.
-func ethernet(dst net.HardwareAddr, payload []byte) []byte {
-	b := make([]byte, 0, 14+20+8+len(payload))
-	b = append(b, dst...)
-	b = append(b, 2, 0, 0, 0, 0, 1)
-	b = binary.BigEndian.AppendUint16(b, unix.ETH_P_IP)
-	ip := make([]byte, 20)
-	ip[0], ip[8], ip[9] = 0x45, 64, unix.IPPROTO_UDP
-	binary.BigEndian.PutUint16(ip[2:], uint16(20+8+len(payload)))
-	copy(ip[12:], []byte{10, 77, 0, 1})
-	copy(ip[16:], []byte{255, 255, 255, 255})
-	var sum uint32
-	for i := 0; i < 20; i += 2 {
-		sum += uint32(binary.BigEndian.Uint16(ip[i:]))
-	}
-	for sum > 0xffff {
-		sum = sum>>16 + sum&0xffff
-	}
-	binary.BigEndian.PutUint16(ip[10:], ^uint16(sum))
-	b = append(b, ip...)
-	b = binary.BigEndian.AppendUint16(b, 67)
-	b = binary.BigEndian.AppendUint16(b, 68)
-	b = binary.BigEndian.AppendUint16(b, uint16(8+len(payload)))
-	b = append(b, 0, 0) // no checksum (RFC 768)
-	return append(b, payload...)
 }

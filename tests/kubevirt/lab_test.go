@@ -1,17 +1,14 @@
 package kubevirt
 
 import (
-	"bufio"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"net"
-	"net/http"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -218,34 +215,11 @@ func (s *site) expectSilence(t *testing.T, what string, mark int, mac net.Hardwa
 // metric reads a metric without labels of the node's engine.
 func (m *machine) metric(t *testing.T, name string) float64 {
 	t.Helper()
-	var conn net.Conn
-	err := m.node.Net.Do(func() (err error) {
-		conn, err = net.Dial("tcp", metricsAddress)
-		return err
-	})
-	if err != nil {
-		t.Fatalf("ask for metrics: %v", err)
+	value, ok := m.node.Net.Metrics(t, metricsAddress)[name]
+	if !ok {
+		t.Fatalf("the engine has no metric %s", name)
 	}
-	defer conn.Close()
-	if _, err := fmt.Fprintf(conn, "GET /metrics HTTP/1.0\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
-	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		t.Fatalf("read metrics: %v", err)
-	}
-	defer answer.Body.Close()
-	for in := bufio.NewScanner(answer.Body); in.Scan(); {
-		if value, ok := strings.CutPrefix(in.Text(), name+" "); ok {
-			n, err := strconv.ParseFloat(value, 64)
-			if err != nil {
-				t.Fatalf("metric %s: %v", name, err)
-			}
-			return n
-		}
-	}
-	t.Fatalf("the engine has no metric %s", name)
-	return 0
+	return value
 }
 
 // eventually is for conditions that have no event.

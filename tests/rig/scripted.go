@@ -65,7 +65,7 @@ func (s *Scripted) serve(t testing.TB, script Script) {
 			continue
 		}
 		for _, payload := range script(f) {
-			frame := s.frame(f, payload)
+			frame := ReplyFrame(s.addr, f.EthSrc, payload)
 			if _, err := s.conn.WriteTo(frame, &packet.Addr{HardwareAddr: f.EthSrc}); err != nil {
 				t.Errorf("scripted server: %v", err)
 				return
@@ -122,17 +122,17 @@ func Without(codes ...dhcpv4.OptionCode) dhcpv4.Modifier {
 	}
 }
 
-// frame wraps a payload into UDP 67 to 68, IPv4 from the server to everyone, and
-// Ethernet to the client.
-func (s *Scripted) frame(client Frame, payload []byte) []byte {
+// ReplyFrame wraps a payload into UDP 67 to 68, IPv4 from a server to everyone, and
+// Ethernet to a client.
+func ReplyFrame(server netip.Addr, client net.HardwareAddr, payload []byte) []byte {
 	b := make([]byte, 0, 14+20+8+len(payload))
-	b = append(b, client.EthSrc...)
+	b = append(b, client...)
 	b = append(b, 2, 0, 0, 0, 0, 1)
 	b = binary.BigEndian.AppendUint16(b, unix.ETH_P_IP)
 	ip := make([]byte, 20)
 	ip[0], ip[8], ip[9] = 0x45, 64, unix.IPPROTO_UDP
 	binary.BigEndian.PutUint16(ip[2:], uint16(20+8+len(payload)))
-	copy(ip[12:], s.addr.AsSlice())
+	copy(ip[12:], server.AsSlice())
 	copy(ip[16:], net.IPv4bcast.To4())
 	var sum uint32
 	for i := 0; i < len(ip); i += 2 {

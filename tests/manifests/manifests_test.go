@@ -132,10 +132,8 @@ func TestLeastPrivilege(t *testing.T) {
 		"get network-attachment-definitions.k8s.cni.cncf.io",   // internal/kube: one that is not in the cache
 		"list network-attachment-definitions.k8s.cni.cncf.io",  // internal/kube: marks and settings
 		"watch network-attachment-definitions.k8s.cni.cncf.io", // internal/kube: marks and settings
-		// Read only, and not needed yet: networks will be chosen by their namespaces.
-		"get namespaces", "list namespaces", "watch namespaces",
-		"get virtualmachineinstances.kubevirt.io", // internal/kube: the MAC of a virtual machine
-		"get configmaps multus-daemon-config",     // internal/doctor: where Multus searches for plugins
+		"get virtualmachineinstances.kubevirt.io",              // internal/kube: the MAC of a virtual machine
+		"get configmaps multus-daemon-config",                  // internal/doctor: where Multus searches for plugins
 		// internal/leaseobjects: what is there of this node, and how it should be.
 		"list dhcpleases.dhcp-meta.io", "watch dhcpleases.dhcp-meta.io",
 		"create dhcpleases.dhcp-meta.io", "patch dhcpleases.dhcp-meta.io", "delete dhcpleases.dhcp-meta.io",

@@ -54,10 +54,12 @@ func (e *examination) socketFile() (found []Finding) {
 	}
 	folder := filepath.Dir(e.cfg.Socket)
 	found = append(found, e.hostPath(folder, "the plugin on the node finds no socket there")...)
+	// The kubelet makes a folder that it mounts with mode 0755, and who may only look into it
+	// can neither connect nor put a socket of their own there.
 	for _, place := range []struct {
 		path string
 		most fs.FileMode
-	}{{folder, 0o700}, {e.cfg.Socket, 0o600}} {
+	}{{folder, 0o755}, {e.cfg.Socket, 0o600}} {
 		fi, err := os.Stat(place.path)
 		if err == nil && fi.Mode().Perm()&^place.most != 0 {
 			found = append(found, Finding{SocketOpen, Warning, "others than root may get at the engine's socket",

@@ -64,6 +64,7 @@ func engineMistakes() []mistake {
 				}()
 				return func() { l.Close() }
 			}},
+		{name: "folder of the socket open to all", want: []doctor.ID{doctor.SocketOpen}, harm: chmod(filepath.Dir(node.Socket), 0o777, 0o700)},
 		{name: "socket open to all", want: []doctor.ID{doctor.SocketOpen}, harm: chmod(node.Socket, 0o666, 0o600)},
 		{name: "metrics elsewhere", want: []doctor.ID{doctor.MetricsUnreachable}, visit: env("DHCP_ENGINE_METRICS_ADDRESS", "127.0.0.1:1")},
 		{name: "another engine's metrics", want: []doctor.ID{doctor.EngineVersion}, visit: env("DHCP_ENGINE_METRICS_ADDRESS", "127.0.0.1:9768"),

@@ -3,6 +3,7 @@ package onenode
 import (
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -30,7 +31,13 @@ func (s *site) asked(t *testing.T, pod *corev1.Pod, network string, net1 iface) 
 	mark := s.server.Lines.Len()
 	dhcp("renew", pod.Name, "net1")
 	s.server.Await(t, mark, patience, "DHCPACK", net1.mac)
-	dhcp("doctor", "--network", pod.Namespace+"/"+network)
+	// Here the node's files are memory, and they are nowhere else.
+	finding := regexp.MustCompile(`(?m)^(?:error|warning) +(\S+):.*$`)
+	for _, m := range finding.FindAllStringSubmatch(dhcp("doctor", "--network", pod.Namespace+"/"+network), -1) {
+		if m[1] != "state-memory" {
+			t.Errorf("kubectl dhcp doctor finds something in a healthy installation: %s", m[0])
+		}
+	}
 }
 
 // kubectlDHCP builds the plugin of kubectl; the result runs it, which must succeed.

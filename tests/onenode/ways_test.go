@@ -133,7 +133,7 @@ func (s *site) tellMultus(t *testing.T) {
 	t.Cleanup(func() {
 		s.setMultus(t, `s|"binDir": "/opt/cni/bin/dhcp-meta-wrappers", ||`, "CNI_PATH-")
 	})
-	s.setMultus(t, `s|"chrootDir"|"binDir": "/opt/cni/bin/dhcp-meta-wrappers", "chrootDir"|`, "CNI_PATH=/opt/cni/bin")
+	s.setMultus(t, `/dhcp-meta-wrappers/! s|"chrootDir"|"binDir": "/opt/cni/bin/dhcp-meta-wrappers", "chrootDir"|`, "CNI_PATH=/opt/cni/bin")
 }
 
 // setMultus changes Multus's configuration by a command of sed(1), and its environment.

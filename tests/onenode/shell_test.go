@@ -27,7 +27,7 @@ node; its first commands can be those of docs/install.md, from "Install it" on.
   %[6]s
                      what that server logs
 
-exit ends it all.
+The node's files are memory, of which doctor warns (state-memory). exit ends it all.
 
 `
 

@@ -25,7 +25,7 @@ func runRebind(ctx context.Context, args []string, std streams) error {
 
 // ask is `dhcp-engine renew` and `dhcp-engine rebind`.
 func ask(ctx context.Context, command string, rebind bool, args []string, std streams) error {
-	in := newInput(command, std.getenv)
+	in := newInput(command, std.environment)
 	id := in.operand("ID")
 	socket := in.socket()
 	output := in.output()
@@ -79,7 +79,7 @@ func renewed(before, after api.Status, now time.Time) string {
 
 // runRelease is `dhcp-engine release`.
 func runRelease(ctx context.Context, args []string, std streams) error {
-	in := newInput("release", std.getenv)
+	in := newInput("release", std.environment)
 	id := in.operand("ID")
 	socket := in.socket()
 	sure := in.yes("yes", "do it: the pod goes on to run, without this address, until it gets a new sandbox")

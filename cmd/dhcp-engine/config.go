@@ -62,8 +62,8 @@ type raw struct {
 	dropIn                       rawDropIn
 }
 
-func declare(getenv func(string) string) (*input, raw) {
-	in := newInput("run", getenv)
+func declare(environment variables) (*input, raw) {
+	in := newInput("run", environment)
 	return in, declareEngine(in)
 }
 
@@ -91,8 +91,8 @@ func declareEngine(in *input) raw {
 // parseConfig makes a config of flags and environment: a flag wins over its
 // variable, a variable over the default, an empty variable is none. It touches
 // nothing; its error is a usageError with all problems, one a line, or the help.
-func parseConfig(args []string, getenv func(string) string) (config, error) {
-	in, r := declare(getenv)
+func parseConfig(args []string, environment variables) (config, error) {
+	in, r := declare(environment)
 	if err := in.parse(args); err != nil {
 		return config{}, err
 	}

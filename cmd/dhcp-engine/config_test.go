@@ -15,8 +15,12 @@ import (
 	"github.com/dhcp-meta/dhcp-meta/pkg/sriov"
 )
 
-func environment(vars map[string]string) func(string) string {
-	return func(name string) string { return vars[name] }
+func environment(vars map[string]string) variables {
+	var v variables
+	for name, value := range vars {
+		v = append(v, name+"="+value)
+	}
+	return v
 }
 
 func TestParseConfig(t *testing.T) {

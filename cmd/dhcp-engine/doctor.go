@@ -16,7 +16,7 @@ import (
 // runDoctor is `dhcp-engine doctor`. It has the engine's own settings, from the same
 // variables, since it looks at what the engine sees.
 func runDoctor(ctx context.Context, args []string, std streams) error {
-	in := newInput("doctor", std.getenv)
+	in := newInput("doctor", std.environment)
 	r := declareEngine(in)
 	output := in.output()
 	bin := in.binDir()

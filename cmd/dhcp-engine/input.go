@@ -9,16 +9,11 @@ import (
 	"time"
 )
 
-// envName is the environment variable of a flag.
-func envName(flag string) string {
-	return "DHCP_ENGINE_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
-}
-
 // input reads the settings of a subcommand from flags and the environment, and
 // gathers what is wrong with them.
 type input struct {
-	flags  *flag.FlagSet
-	getenv func(string) string
+	flags       *flag.FlagSet
+	environment variables
 	// env has, by flag, what takes the value of its variable; after parse only
 	// those whose variable was taken.
 	env      map[string]func(string)
@@ -34,11 +29,11 @@ type operand struct {
 	value *string
 }
 
-func newInput(command string, getenv func(string) string) *input {
+func newInput(command string, environment variables) *input {
 	return &input{
-		flags:  flag.NewFlagSet(command, flag.ContinueOnError),
-		getenv: getenv,
-		env:    make(map[string]func(string)),
+		flags:       flag.NewFlagSet(command, flag.ContinueOnError),
+		environment: environment,
+		env:         make(map[string]func(string)),
 	}
 }
 
@@ -127,12 +122,13 @@ func (in *input) parse(args []string) error {
 	}
 	in.flags.Visit(func(f *flag.Flag) { delete(in.env, f.Name) })
 	for name, set := range in.env {
-		if s := in.getenv(envName(name)); s != "" {
+		if s := in.environment.get(envName(name)); s != "" {
 			set(s)
 		} else {
 			delete(in.env, name)
 		}
 	}
+	in.problems = append(in.problems, in.environment.unknown()...)
 	for _, check := range in.checks {
 		check()
 	}

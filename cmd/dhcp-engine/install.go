@@ -18,11 +18,16 @@ func (in *input) binDir() *string {
 	return v
 }
 
+// mode declares how the plugin is put there; install.Plan checks it.
+func (in *input) mode() *string {
+	return in.text("mode", string(install.Plain), "`mode`: plain, search-path, swap or drop-in")
+}
+
 // runInstall is `dhcp-engine install`.
 func runInstall(ctx context.Context, args []string, std streams) error {
-	in := newInput("install", std.getenv)
+	in := newInput("install", std.environment)
 	dir := in.binDir()
-	mode := in.text("mode", string(install.Plain), "`mode`: plain, search-path, swap or drop-in")
+	mode := in.mode()
 	var plan install.Plan
 	in.flags.Func("wrap", "`name` of a plugin to stand in front of (search-path), or in the place of (swap); repeatable",
 		func(name string) error { plan.Wrap = append(plan.Wrap, name); return nil })
@@ -67,7 +72,7 @@ func besideUs(name string) ([]byte, error) {
 
 // runUninstall is `dhcp-engine uninstall`.
 func runUninstall(ctx context.Context, args []string, std streams) error {
-	in := newInput("uninstall", std.getenv)
+	in := newInput("uninstall", std.environment)
 	dir := in.binDir()
 	var state install.State
 	in.flags.StringVar(&state.Dir, "state-dir", "", "`folder` of the engine's records to be removed too, when none is left in it; none by default")

@@ -20,7 +20,7 @@ const listLimit = 10 * time.Second
 
 // runLeases is `dhcp-engine leases`.
 func runLeases(ctx context.Context, args []string, std streams) error {
-	in := newInput("leases", std.getenv)
+	in := newInput("leases", std.environment)
 	socket := in.socket()
 	output := in.output()
 	pod := in.flags.String("pod", "", "`namespace/name`: only the attachments of this pod")

@@ -20,7 +20,7 @@ var errNoOffer = errors.New("no server has offered an address that can be used")
 
 // runProbe is `dhcp-engine probe`.
 func runProbe(ctx context.Context, args []string, std streams) error {
-	in := newInput("probe", std.getenv)
+	in := newInput("probe", std.environment)
 	socket := in.socket()
 	output := in.output()
 	netns := in.flags.String("netns", "", "`path` of the network namespace; required")

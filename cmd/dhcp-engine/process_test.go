@@ -21,7 +21,7 @@ import (
 )
 
 // asProgram makes the test binary be the program.
-const asProgram = "DHCP_ENGINE_TEST_AS_PROGRAM"
+const asProgram = "TEST_AS_DHCP_ENGINE"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {

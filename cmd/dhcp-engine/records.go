@@ -22,7 +22,7 @@ func (in *input) stateDir() *string {
 
 // runExport is `dhcp-engine export`.
 func runExport(_ context.Context, args []string, std streams) error {
-	in := newInput("export", std.getenv)
+	in := newInput("export", std.environment)
 	dir := in.stateDir()
 	if err := in.parse(args); err != nil {
 		return err
@@ -36,7 +36,7 @@ func runExport(_ context.Context, args []string, std streams) error {
 
 // runImport is `dhcp-engine import`.
 func runImport(_ context.Context, args []string, std streams) error {
-	in := newInput("import", std.getenv)
+	in := newInput("import", std.environment)
 	file := in.operand("FILE")
 	dir := in.stateDir()
 	replace := in.yes("replace", "records of the document take the place of those with the same attachment")

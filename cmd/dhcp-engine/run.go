@@ -44,7 +44,7 @@ type command func(ctx context.Context, args []string, std streams) error
 
 // streams are what a command has of its surroundings.
 type streams struct {
-	getenv         func(string) string
+	environment    variables
 	stdin          io.Reader
 	stdout, stderr io.Writer
 }
@@ -86,14 +86,14 @@ func commandNamed(name string) command {
 }
 
 // run executes the program and returns its exit code. It ends when ctx does.
-func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
+func run(ctx context.Context, args []string, environment variables, stdout, stderr io.Writer) int {
 	name := ""
 	if len(args) > 0 {
 		name, args = args[0], args[1:]
 	}
 	var err error
 	if do := commandNamed(name); do != nil {
-		err = do(ctx, args, streams{getenv, os.Stdin, stdout, stderr})
+		err = do(ctx, args, streams{environment, os.Stdin, stdout, stderr})
 	} else if name == "" {
 		err = usageError{fmt.Errorf("no command\n\n%s", usage)}
 	} else {
@@ -128,11 +128,11 @@ func (helpError) Error() string { return "help" }
 
 // runEngine is `dhcp-engine run`.
 func runEngine(ctx context.Context, args []string, std streams) error {
-	cfg, err := parseConfig(args, std.getenv)
+	cfg, err := parseConfig(args, std.environment)
 	if err != nil {
 		return err
 	}
-	if std.getenv("GOGC") == "" {
+	if std.environment.get("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
 	return serve(ctx, cfg, newLog(cfg, std.stderr))

@@ -36,7 +36,12 @@ type config struct {
 	vfio          vfioConfig
 	dropIn        dropInConfig
 	pidFile       string // empty: none
+	// changed are the settings that do not have their default, for the log.
+	changed []slog.Attr
 }
+
+// settings is changed as a group of the log: none when all have their defaults.
+func (c config) settings() slog.Attr { return slog.GroupAttrs("settings", c.changed...) }
 
 // maxSocket is the longest path that fits into a struct sockaddr_un.
 const maxSocket = 107
@@ -100,6 +105,7 @@ func parseConfig(args []string, environment variables) (config, error) {
 	if err := in.err(); err != nil {
 		return config{}, err
 	}
+	cfg.changed = in.changed()
 	return cfg, nil
 }
 

@@ -123,7 +123,8 @@ func TestParseConfig(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(config{}, kubernetesConfig{}, northboundConfig{}, vfioConfig{}, dropInConfig{}), cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
+			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(config{}, kubernetesConfig{}, northboundConfig{}, vfioConfig{}, dropInConfig{}),
+				cmpopts.EquateComparable(netip.Prefix{}), cmpopts.IgnoreFields(config{}, "changed")); diff != "" {
 				t.Errorf("config (-want +got):\n%s", diff)
 			}
 		})
@@ -220,6 +221,37 @@ func TestParseConfigBad(t *testing.T) {
 			}
 			if diff := cmp.Diff(config{}, got, cmp.AllowUnexported(config{}, kubernetesConfig{}, northboundConfig{}, vfioConfig{}, dropInConfig{}), cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
 				t.Errorf("config beside an error (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// What is not the default is in the log, in a form that people and machines can read.
+func TestChangedSettings(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		args []string
+		env  map[string]string
+		want string
+	}{
+		{"OK none but what must be said", nil, map[string]string{"DHCP_ENGINE_PROTECTED_NETWORK": "none", "DHCP_ENGINE_LOG_LEVEL": ""},
+			"msg=x settings.node-name=n1\n"},
+		{"OK by variable and by flag", []string{"--lease-objects=false", "--startup-spread=1m"}, map[string]string{"DHCP_ENGINE_PROTECTED_NETWORK": "10.128.0.0/14:172.30.0.0/16"},
+			"msg=x settings.protected-network=10.128.0.0/14:172.30.0.0/16 settings.startup-spread=1m settings.node-name=n1 settings.lease-objects=false\n"},
+		{"OK the default by flag, over the variable", []string{"--protected-network=none"}, map[string]string{"DHCP_ENGINE_PROTECTED_NETWORK": "10.0.0.0/8"},
+			"msg=x settings.node-name=n1\n"},
+		{"OK for machines", []string{"--log-format=json", "--protected-network=10.128.0.0/14", "--protected-network=172.30.0.0/16"}, nil,
+			`"msg":"x","settings":{"protected-network":"10.128.0.0/14:172.30.0.0/16","log-format":"json","node-name":"n1"}}` + "\n"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			cfg, err := parseConfig(append([]string{"--node-name=n1"}, tt.args...), environment(tt.env))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var line strings.Builder
+			newLog(cfg, &line).Info("x", cfg.settings())
+			if !strings.HasSuffix(line.String(), tt.want) {
+				t.Errorf("the line is %s, want it to end in %s", &line, tt.want)
 			}
 		})
 	}

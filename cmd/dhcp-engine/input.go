@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"strings"
 	"time"
 )
@@ -17,11 +18,18 @@ type input struct {
 	// env has, by flag, what takes the value of its variable; after parse only
 	// those whose variable was taken.
 	env      map[string]func(string)
+	settings []setting
 	problems []error
 	// checks look at what was given, after parse.
 	checks []func()
 	// operands are what stands on the command line besides flags, all required.
 	operands []operand
+}
+
+// setting is what has a variable beside its flag.
+type setting struct {
+	name, standard string
+	value          func() string
 }
 
 type operand struct {
@@ -40,7 +48,7 @@ func newInput(command string, environment variables) *input {
 // text declares a setting. Its value is there after parse, as those of all.
 func (in *input) text(name, value, help string) *string {
 	v := in.flagOnly(name, value, help)
-	in.env[name] = func(s string) { *v = s }
+	in.setting(name, value, func(s string) { *v = s }, func() string { return *v })
 	return v
 }
 
@@ -63,7 +71,7 @@ func (in *input) list(name string, value []string, help string) *[]string {
 		*v = append(*v, s)
 		return nil
 	})
-	in.env[name] = func(s string) { *v = strings.Split(s, ":") }
+	in.setting(name, strings.Join(value, ":"), func(s string) { *v = strings.Split(s, ":") }, func() string { return strings.Join(*v, ":") })
 	return v
 }
 
@@ -88,8 +96,25 @@ func (in *input) duration(name string, value time.Duration, help string) *time.D
 func (in *input) boolean(name, value, help string) *string {
 	v := &value
 	in.flags.BoolFunc(name, help+"; default "+value, func(s string) error { *v = s; return nil })
-	in.env[name] = func(s string) { *v = s }
+	in.setting(name, value, func(s string) { *v = s }, func() string { return *v })
 	return v
+}
+
+func (in *input) setting(name, standard string, set func(string), value func() string) {
+	in.env[name] = set
+	in.settings = append(in.settings, setting{name, standard, value})
+}
+
+// changed are the settings that do not have their default, by the names of their flags,
+// after parse. A list is written as its variable would have it.
+func (in *input) changed() []slog.Attr {
+	var all []slog.Attr
+	for _, s := range in.settings {
+		if value := s.value(); value != s.standard {
+			all = append(all, slog.String(s.name, value))
+		}
+	}
+	return all
 }
 
 // parse reads args, flags and operands in any order, and the environment for what

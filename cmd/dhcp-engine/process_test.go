@@ -156,11 +156,11 @@ func TestProcess(t *testing.T) {
 	if err := os.WriteFile(corrupt, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"--state-dir", state, "--socket", socket, "--netns-root", dir, "--metrics-address", "127.0.0.1:0"}
+	args := []string{"--state-dir", state, "--socket", socket, "--netns-root", dir, "--metrics-address", "127.0.0.1:0", "--protected-network", "10.128.0.0/14"}
 	c := api.Client{Socket: socket}
 
 	first := start(t, args...)
-	url := "http://" + first.await(t, `"?dhcp-engine listens"?.* metrics=(\S+)`)
+	url := "http://" + first.await(t, `"?dhcp-engine listens"?.* metrics=(\S+).* settings\.protected-network=10\.128\.0\.0/14 `)
 	first.await(t, `corrupt record moved aside`)
 	awaitReady(t, c)
 	if _, err := os.Stat(corrupt + ".corrupt"); err != nil {

@@ -2,6 +2,10 @@ package manifests
 
 import (
 	"encoding/json"
+	"maps"
+	"os"
+	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +14,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/network"
+	"github.com/dhcp-meta/dhcp-meta/tests/rig"
 )
 
 // helmLabels are those that the chart puts on everything.
@@ -126,7 +131,9 @@ func TestChartRefusesWrongValues(t *testing.T) {
 		"no plugin to wrap":     {"wrap=", []string{"wrap"}},
 		"port out of range":     {"metrics.port=70000", []string{"metrics", "port"}},
 		"level":                 {"log.level=verbose", []string{"log", "level"}},
-		"another one's setting": {"env.PATH=/bin", []string{"PATH", "DHCP_ENGINE_"}},
+		"another one's setting": {"env.PATH=/bin", []string{"env", "PATH"}},
+		"misspelled setting":    {"env.DHCP_ENGINE_PROTECTED_NETWROK=10.0.0.0/8", []string{"env", "DHCP_ENGINE_PROTECTED_NETWROK"}},
+		"setting with a list":   {"env.DHCP_ENGINE_PROTECTED_NETWORK={10.0.0.0/8}", []string{"env", "DHCP_ENGINE_PROTECTED_NETWORK"}},
 		"northbound":            {"ovnNB=10.0.0.1:6641", []string{"ovnNB"}},
 		"a network as text":     {"dhcpNetworks.lan=mac", []string{"dhcpNetworks", "lan"}},
 		"nobody to update":      {"maxUnavailable=0", []string{"maxUnavailable"}},
@@ -142,6 +149,52 @@ func TestChartRefusesWrongValues(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The variables that env may have are those of the engine and of doctor, which runs in
+// its container: no more and no fewer.
+func TestChartKnowsTheEnginesVariables(t *testing.T) {
+	rig.Need(t)
+	help, err := exec.CommandContext(t.Context(), rig.Program("dhcp-engine"), "doctor", "-h").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for _, m := range regexp.MustCompile(`\((DHCP_ENGINE_\w+)\)`).FindAllStringSubmatch(string(help), -1) {
+		want = append(want, m[1])
+	}
+	slices.Sort(want)
+	text, err := os.ReadFile("../../manifests/helm/dhcp-meta/values.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var schema struct {
+		Properties struct {
+			Env struct{ Properties map[string]any }
+		}
+	}
+	if err := json.Unmarshal(text, &schema); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(schema.Properties.Env.Properties))); diff != "" {
+		t.Errorf("env in values.schema.json (-program +schema):\n%s", diff)
+	}
+}
+
+// Settings come to the engine as they were written, whatever their type, and Go's too.
+func TestChartHandsSettingsOn(t *testing.T) {
+	w := way{name: "env", values: []string{"env.DHCP_ENGINE_PROTECTED_NETWORK=10.128.0.0/14:172.30.0.0/16",
+		"env.DHCP_ENGINE_EXCHANGES_PER_NETWORK=8", "env.DHCP_ENGINE_LEASE_OBJECTS=false", "env.GOMEMLIMIT=64MiB"}}
+	got := map[string]string{}
+	for _, e := range decode[appsv1.DaemonSet](t, byKey(t, w.chart(t))["DaemonSet dhcp-meta/dhcp-engine"]).Spec.Template.Spec.Containers[0].Env {
+		got[e.Name] = e.Value
+	}
+	for name, want := range map[string]string{"DHCP_ENGINE_PROTECTED_NETWORK": "10.128.0.0/14:172.30.0.0/16",
+		"DHCP_ENGINE_EXCHANGES_PER_NETWORK": "8", "DHCP_ENGINE_LEASE_OBJECTS": "false", "GOMEMLIMIT": "64MiB"} {
+		if got[name] != want {
+			t.Errorf("%s is %q, want %q", name, got[name], want)
+		}
 	}
 }
 

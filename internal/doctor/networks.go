@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -12,11 +13,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/types"
 	nadv1 "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/apis/k8s.cni.cncf.io/v1"
+	nadutils "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/utils"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/dhcp-meta/dhcp-meta/internal/kube"
+	"github.com/dhcp-meta/dhcp-meta/pkg/delegate"
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/api"
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/network"
 )
@@ -34,7 +39,16 @@ type definition struct {
 	// ours: its addresses come by us; annotated: by its annotation.
 	ours, annotated bool
 	settings        network.Settings
-	wrong           error
+	// unread is why nobody can make a call of its configuration, wrong why an ADD is
+	// refused, at least.
+	unread, wrong error
+	// passed says that it is marked by its annotation, and that no call of its plugins
+	// can be known for one of it.
+	passed bool
+	// names are the definitions that its configuration gives out for itself.
+	names []string
+	// misread is what stands under the key dhcp and makes it nobody's of ours.
+	misread string
 	// plugins are all in its configuration, each after that which wraps it.
 	plugins []pluginConf
 }
@@ -67,10 +81,97 @@ func define(nad *nadv1.NetworkAttachmentDefinition) definition {
 	d := definition{name: nad.Namespace + "/" + nad.Name, annotated: kube.Annotated(nad)}
 	d.ours, d.settings, d.wrong = kube.Describe(nad)
 	var outer pluginConf
-	if json.Unmarshal([]byte(nad.Spec.Config), &outer) == nil { // otherwise wrong has it
+	if json.Unmarshal([]byte(nad.Spec.Config), &outer) == nil { // otherwise unread or wrong has it
 		d.plugins = outer.all()
 	}
+	all, err := callsOf(nad)
+	if err != nil {
+		d.unread = err
+		d.ours = d.ours || strings.Contains(nad.Spec.Config, "dhcp") // it cannot be told more surely
+		return d
+	}
+	d.judgeCalls(all)
 	return d
+}
+
+// call is one of a plugin, as an ADD on a network makes it.
+type call struct {
+	plugin string
+	conf   []byte
+	// behind says that another plugin stands before it in a list.
+	behind bool
+}
+
+// callsOf makes the calls of a definition as Multus does, with what Multus does it by.
+// Without a configuration there are none: it stands in a file on the node.
+func callsOf(nad *nadv1.NetworkAttachmentDefinition) (all []call, err error) {
+	if strings.TrimSpace(nad.Spec.Config) == "" {
+		return nil, nil
+	}
+	text, err := nadutils.GetCNIConfigFromSpec(nad.Spec.Config, nad.Name)
+	if err != nil {
+		return nil, err
+	}
+	var outer types.PluginConf
+	if err := json.Unmarshal(text, &outer); err != nil {
+		return nil, err
+	}
+	if outer.Type != "" {
+		return []call{{plugin: outer.Type, conf: text}}, nil
+	}
+	list, err := libcni.NetworkConfFromBytes(text)
+	if err != nil {
+		return nil, err
+	}
+	if len(list.Plugins) == 0 {
+		return nil, errors.New("it has neither a type nor plugins")
+	}
+	for i, p := range list.Plugins {
+		if p, err = libcni.InjectConf(p, map[string]any{"name": list.Name, "cniVersion": list.CNIVersion}); err != nil {
+			return nil, err
+		}
+		all = append(all, call{plugin: p.Network.Type, conf: p.Bytes, behind: i > 0})
+	}
+	return all, nil
+}
+
+// dhcp is what the call's configuration has under that key, written just so.
+func (c call) dhcp() string {
+	var keys map[string]json.RawMessage
+	_ = json.Unmarshal(c.conf, &keys) // was read before
+	return string(keys["dhcp"])
+}
+
+// judgeCalls holds the calls that come to us against the rules of an ADD. Under another
+// plugin's name only those do that are known for ours, by a dhcp object or by the name
+// of a marked definition.
+func (d *definition) judgeCalls(all []call) {
+	own := slices.ContainsFunc(all, func(c call) bool { return c.plugin == ourType })
+	d.ours = d.ours || own
+	d.passed = d.ours && len(all) > 0 && !d.asks()
+	for _, c := range all {
+		if own && c.plugin != ourType {
+			continue
+		}
+		object := strings.HasPrefix(c.dhcp(), "{")
+		if !d.ours {
+			if text := c.dhcp(); !object && text != "" && text != "null" {
+				d.misread = text
+			}
+			continue
+		}
+		named, err := delegate.Refusal(c.plugin, c.conf, c.behind)
+		if !own && !object && named != d.name {
+			continue
+		}
+		d.passed = false
+		if err != nil && (d.wrong == nil || !strings.Contains(d.wrong.Error(), err.Error())) {
+			d.wrong = errors.Join(d.wrong, err)
+		}
+		if named != "" && named != d.name {
+			d.names = append(d.names, named)
+		}
+	}
 }
 
 // interposed are the plugins under whose names dhcp-meta must be found.
@@ -84,6 +185,11 @@ func (d definition) interposed() (names []string) {
 		}
 	}
 	return names
+}
+
+// asks tells whether a plugin asks the IPAM plugin dhcp.
+func (d definition) asks() bool {
+	return slices.ContainsFunc(d.plugins, func(p pluginConf) bool { return p.IPAM.Type == ipamType })
 }
 
 func (d definition) ovn() bool {
@@ -126,7 +232,9 @@ func (e *examination) checkNetworks(context.Context) ([]Finding, string) {
 			ours++
 			found = append(found, e.judgeNetwork(d)...)
 			found = append(found, judgeMasters(d, linkState)...)
+			continue
 		}
+		found = append(found, judgeMisread(d)...)
 	}
 	found = append(found, judgeMarks(e.cluster.networks, filepath.Join(e.cfg.StateDir, api.NetworksFile))...)
 	return found, fmt.Sprintf("definitions: %d, for DHCP: %d", len(e.cluster.networks), ours)
@@ -135,10 +243,7 @@ func (e *examination) checkNetworks(context.Context) ([]Finding, string) {
 // judgeNetwork holds a network of ours against the rules of an ADD, and against what
 // takes its time there.
 func (e *examination) judgeNetwork(d definition) (found []Finding) {
-	if d.wrong != nil {
-		found = append(found, Finding{NetworkWrong, Error, "each ADD on network " + d.name + " fails with code 7", d.wrong.Error(),
-			"mend the definition, or the ClusterUserDefinedNetwork that it is made from"})
-	}
+	found = append(found, e.judgeADD(d)...)
 	for _, p := range d.plugins {
 		switch {
 		case p.IPAM.Type == "":
@@ -166,6 +271,48 @@ func (e *examination) judgeNetwork(d definition) (found []Finding) {
 		}
 	}
 	return found
+}
+
+// judgeMisread tells of a network that somebody may have meant to be ours.
+func judgeMisread(d definition) []Finding {
+	if d.misread == "" {
+		return nil
+	}
+	return []Finding{{NetworkWrong, Warning, "network " + d.name + " has a key dhcp, and gets no address by DHCP",
+		seen("dhcp is %s, not an object, so its plugin is called as if we were not there", d.misread), "write \"dhcp\": {}, if DHCP by us is meant"}}
+}
+
+// judgeADD tells why an ADD on a network of ours fails, or is not what it seems to be.
+func (e *examination) judgeADD(d definition) []Finding {
+	const mend = "mend the definition, or the ClusterUserDefinedNetwork that it is made from"
+	wrong := func(level Level, what, how, do string) []Finding {
+		return []Finding{{NetworkWrong, level, what, how, do}}
+	}
+	switch {
+	case d.unread != nil:
+		return wrong(Error, "each ADD on network "+d.name+" fails: Multus cannot read its configuration", d.unread.Error(), mend)
+	case d.wrong != nil:
+		return wrong(Error, fmt.Sprintf("each ADD on network %s fails with code %d", d.name, api.CodeOf(d.wrong)), d.wrong.Error(), mend)
+	case d.passed:
+		return wrong(Error, "network "+d.name+" gets no address by DHCP: its plugin is not told that it is marked",
+			seen("it is marked by an annotation, and netAttachDefName of its configuration does not say %q", d.name),
+			fmt.Sprintf("set \"netAttachDefName\": %q in it, or \"dhcp\": {} in the place of the annotation", d.name))
+	}
+	for _, name := range d.names {
+		i := slices.IndexFunc(e.networks(), func(other definition) bool { return other.name == name })
+		how := seen("netAttachDefName in its configuration is %q", name)
+		switch {
+		case i < 0:
+			return wrong(Error, fmt.Sprintf("each ADD on network %s fails with code %d", d.name, api.CodeConfig), how+", and there is no such definition",
+				fmt.Sprintf("write \"netAttachDefName\": %q, or take it out", d.name))
+		case e.networks()[i].wrong != nil:
+			return wrong(Error, fmt.Sprintf("each ADD on network %s fails with code %d", d.name, api.CodeConfig), how+", of which: "+e.networks()[i].wrong.Error(),
+				fmt.Sprintf("write \"netAttachDefName\": %q, or take it out", d.name))
+		}
+		return wrong(Warning, "network "+d.name+" goes by the annotations of another one, "+name, how,
+			fmt.Sprintf("write \"netAttachDefName\": %q, or take it out", d.name))
+	}
+	return nil
 }
 
 // slowest is how long an ADD may take with a server that is well: its ping check, a

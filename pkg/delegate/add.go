@@ -31,7 +31,7 @@ func (p *Plugin) Add(ctx context.Context, args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	if err := c.sound(p.Name, args.StdinData); err != nil {
+	if err := c.refusal(p.Name, args.StdinData); err != nil {
 		return err
 	}
 	if err := c.addable(); err != nil {
@@ -43,13 +43,10 @@ func (p *Plugin) Add(ctx context.Context, args *skel.CmdArgs) error {
 		return types.NewError(types.ErrInvalidNetNS, "CNI_NETNS is the plugin's own network namespace", args.Netns)
 	}
 	var r runner
-	if c.form == chained {
-		err = c.needPrevResult("ADD")
-	} else {
-		r, err = p.runner(c.conf, c.cniPath)
-	}
-	if err != nil {
-		return err
+	if c.form != chained {
+		if r, err = p.runner(c.conf, c.cniPath); err != nil {
+			return err
+		}
 	}
 	if err := c.prepare(ctx); err != nil {
 		return err

@@ -31,6 +31,33 @@ func networkMistakes() []mistake {
 	}
 	return []mistake{
 		{name: "a key that nobody knows", want: []doctor.ID{doctor.NetworkWrong}, harm: made("wrong", office(object{"timout": "30s"}), nil)},
+		{name: "dhcp is a word", want: []doctor.ID{doctor.NetworkWrong}, harm: made("word", func(*clinic) any {
+			return with(wire("macvlan", rig.Uplink), "dhcp", "always")
+		}, nil)},
+		{name: "dhcp is a word before OVN-Kubernetes", want: []doctor.ID{doctor.NetworkWrong}, harm: made("misread", func(c *clinic) any {
+			return localnet(c.ns+"/misread", object{"dhcp": "always"})
+		}, nil)},
+		{name: "nothing to wrap", want: []doctor.ID{doctor.NetworkWrong}, harm: made("alone", func(*clinic) any {
+			return object{"cniVersion": "1.0.0", "name": "alone", "type": "dhcp-meta", "dhcp": object{}}
+		}, nil)},
+		{name: "an old version of CNI", want: []doctor.ID{doctor.NetworkWrong}, harm: made("old", func(*clinic) any {
+			return with(wire("macvlan", rig.Uplink), "cniVersion", "0.2.0")
+		}, nil)},
+		{name: "JSON cut short", want: []doctor.ID{doctor.NetworkWrong}, harm: made("cut", func(*clinic) any {
+			return `{"cniVersion": "1.0.0", "type": "dhcp-meta", "delegate": {`
+		}, nil)},
+		{name: "netAttachDefName without a namespace", want: []doctor.ID{doctor.NetworkWrong}, harm: made("short", func(*clinic) any {
+			return with(wire("macvlan", rig.Uplink), "netAttachDefName", "short")
+		}, nil)},
+		{name: "netAttachDefName of nobody", want: []doctor.ID{doctor.NetworkWrong}, harm: made("nobody", func(c *clinic) any {
+			return with(wire("macvlan", rig.Uplink), "netAttachDefName", c.ns+"/nowhere")
+		}, nil)},
+		{name: "netAttachDefName of another network", want: []doctor.ID{doctor.NetworkWrong}, harm: made("other", func(c *clinic) any {
+			return with(wire("macvlan", rig.Uplink), "netAttachDefName", c.ns+"/office")
+		}, nil)},
+		{name: "marked, and its plugin not told", want: []doctor.ID{doctor.NetworkWrong, doctor.MultusSearchPath}, harm: made("untold", func(*clinic) any {
+			return object{"cniVersion": "1.0.0", "name": "untold", "type": "bridge"}
+		}, marked)},
 		{name: "another network's name in netAttachDefName", want: []doctor.ID{doctor.NetworkWrong}, harm: made("misnamed",
 			func(c *clinic) any { return localnet(c.ns+"/elsewhere", nil) }, marked)},
 		{name: "ipam on a network of OVN-Kubernetes", want: []doctor.ID{doctor.NetworkIPAM}, harm: made("pool",

@@ -163,8 +163,12 @@ type tally struct {
 	discovers, requests, naks int
 	offered                   netip.Addr
 	ignored                   string // the last reason
+	unsent                    string // why the last message was not sent that could not be
 	conflict                  *AddressConflict
 }
+
+// sent is how many messages have asked for a lease.
+func (t tally) sent() int { return t.discovers + t.requests }
 
 // explain turns the end of an attempt into the error that its caller reads.
 func (s *session) explain(err error, took time.Duration) error {
@@ -199,7 +203,7 @@ func (s *session) explain(err error, took time.Duration) error {
 func (s *session) outOfTime(err error) bool {
 	var unpublished *publishError
 	var stranded *strandedError
-	return errors.Is(err, context.DeadlineExceeded) && s.tally.discovers+s.tally.requests > 0 &&
+	return errors.Is(err, context.DeadlineExceeded) && s.tally.sent() > 0 &&
 		!errors.As(err, &unpublished) && !errors.As(err, &stranded)
 }
 

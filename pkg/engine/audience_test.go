@@ -33,6 +33,19 @@ func (a *audience) since() []string {
 	return told
 }
 
+// eventsOf are the messages of the events with a reason.
+func (a *audience) eventsOf(reason EventReason) []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var messages []string
+	for _, e := range a.events {
+		if e.Reason == reason {
+			messages = append(messages, e.Message)
+		}
+	}
+	return messages
+}
+
 // outcome is the answer to a call.
 func (a *audience) outcome(ctx context.Context, what string) error {
 	if a.waits != nil {

@@ -21,7 +21,7 @@ func (s *session) exchange(ctx context.Context, w *wire, ev dhcp4.Event) error {
 		before := s.machine.State()
 		acts := s.machine.Step(s.cfg.Now(), ev)
 		if _, ok := ev.(dhcp4.Elapsed); ok {
-			s.silence(before)
+			s.silence(w, before)
 		}
 		s.measure(acts)
 		next, err := s.performAll(ctx, w, acts)
@@ -43,19 +43,35 @@ func (s *session) exchange(ctx context.Context, w *wire, ev dhcp4.Event) error {
 
 // silence remembers that nobody has answered, for whoever lists the leases. It is a
 // line in the log only when it begins to matter.
-func (s *session) silence(before dhcp4.State) {
-	n := s.tally.discovers + s.tally.requests
-	if n == 0 || exchangeKind(before) == "" {
+func (s *session) silence(w *wire, before dhcp4.State) {
+	text := s.unheard(w)
+	if text == "" || exchangeKind(before) == "" {
 		return
 	}
-	took := s.cfg.Now().Sub(s.tally.begun).Round(time.Second)
 	s.mu.Lock()
-	s.seen.lastErr = fmt.Sprintf("no answer to %d messages in %s", n, took)
+	s.seen.lastErr = text
 	s.mu.Unlock()
 	if before == dhcp4.Renewing && s.machine.State() == dhcp4.Rebinding {
 		s.log.Warn("server is silent, asking all servers now", "server", s.rec.Lease.Server, "address", s.rec.Lease.Addr,
-			"messages", n, "left", lifetimeAt(s.rec.Lease, s.cfg.Now()).Round(time.Second))
+			"messages", s.tally.sent(), "left", lifetimeAt(s.rec.Lease, s.cfg.Now()).Round(time.Second), "detail", text)
 	}
+}
+
+// unheard says what has come of an exchange that nobody has answered; empty: nothing
+// was tried yet.
+func (s *session) unheard(w *wire) string {
+	n, took := s.tally.sent(), s.cfg.Now().Sub(s.tally.begun).Round(time.Second)
+	switch {
+	case n == 0 && w.why != nil:
+		return fmt.Sprintf("nothing was sent in %s: %v", took, w.why)
+	case n == 0 && s.tally.unsent != "":
+		return fmt.Sprintf("nothing was sent in %s: %s", took, s.tally.unsent)
+	case n == 0:
+		return ""
+	case w.why != nil:
+		return fmt.Sprintf("no answer to %d messages in %s; by now %v", n, took, w.why)
+	}
+	return fmt.Sprintf("no answer to %d messages in %s", n, took)
 }
 
 // await waits for the machine's next event.
@@ -108,6 +124,9 @@ func (s *session) opened(ctx context.Context, w *wire, o openResult) error {
 		return err
 	case err != nil: // the machine sends again in its own time
 		s.trouble("link is not ready", err)
+		if errors.Is(err, errNotYet) {
+			w.open(ctx) // the message that waits leaves as soon as the link can carry it
+		}
 		return context.Cause(ctx)
 	}
 	if m, ok := w.waiting(); ok {
@@ -143,7 +162,7 @@ func (s *session) perform(ctx context.Context, w *wire, a dhcp4.Action) error {
 	case dhcp4.Use:
 		return s.use(ctx, w, a)
 	case dhcp4.Drop:
-		return s.drop(ctx, a)
+		return s.drop(ctx, w, a)
 	case dhcp4.Ignore:
 		s.ignore(a)
 		if a.Kind == dhcp4.KindRefusal {
@@ -171,6 +190,7 @@ func (s *session) send(ctx context.Context, w *wire, a dhcp4.Send) error {
 	case errors.Is(err, ErrGone):
 		return err
 	case !errors.Is(err, errNotOpen):
+		s.tally.unsent = err.Error()
 		s.trouble("message is not sent", err)
 	}
 	return context.Cause(ctx)

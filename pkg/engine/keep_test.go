@@ -204,6 +204,50 @@ func TestLinkWithoutCarrierAtT1(t *testing.T) {
 	})
 }
 
+// A link that goes down under a lease is the reason for all that follows, and is
+// told as that wherever somebody looks.
+func TestLinkIsDownUntilTheLeaseEnds(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world) {
+		s := w.space("c1", 1)
+		w.audience = &audience{}
+		e, _ := w.start()
+		mustAttach(t, e, "c1")
+		wants := func(state, text string) {
+			t.Helper()
+			list, err := e.List(t.Context())
+			if err != nil || len(list) != 1 || list[0].State != state || !strings.Contains(list[0].LastError, text) {
+				t.Errorf("List = %+v, %v; want %s and %q", list, err, state, text)
+			}
+		}
+		w.change(func() { s.carrier = make(chan struct{}) })
+		time.Sleep(30*time.Minute + tellAfter + time.Second)
+		wants("RENEWING", "net1 has no carrier")
+		if _, err := e.Renew(t.Context(), net1("c1"), false); err == nil || !strings.Contains(err.Error(), "nothing was sent for 10.77.0.50") ||
+			!strings.Contains(err.Error(), "net1 has no carrier") {
+			t.Errorf("Renew: %v", err)
+		}
+		time.Sleep(25 * time.Minute)
+		wants("REBINDING", "nothing was sent in ")
+		time.Sleep(10 * time.Minute)
+		wants("SELECTING", "net1 has no carrier")
+		_, err := e.Renew(t.Context(), net1("c1"), false)
+		if err == nil || !strings.Contains(err.Error(), "net1 has no carrier") {
+			t.Errorf("Renew without a lease: %v", err)
+		}
+		lost := w.audience.eventsOf(LeaseLost)
+		if len(lost) != 1 || !strings.Contains(lost[0], "lease of 10.77.0.50 is lost: expired: nothing was sent in ") || !strings.Contains(lost[0], "net1 has no carrier") {
+			t.Errorf("events of the loss: %q", lost)
+		}
+		w.change(func() { close(s.carrier) })
+		synctest.Wait()
+		time.Sleep(time.Minute)
+		wants("BOUND", "")
+		if list, _ := e.List(t.Context()); list[0].LastError != "" {
+			t.Errorf("with a lease the last error is %q", list[0].LastError)
+		}
+	})
+}
+
 // An engine that died between the claim and the answer gives the address back.
 func TestRestartUndoesACutOffAdd(t *testing.T) {
 	simulate(t, func(t *testing.T, w *world) {

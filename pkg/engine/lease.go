@@ -145,10 +145,17 @@ func lifetimeText(d time.Duration) string {
 
 // drop takes a lease off the interface that may not be used any longer, and
 // remembers that the attachment looks for another.
-func (s *session) drop(ctx context.Context, d dhcp4.Drop) error {
+func (s *session) drop(ctx context.Context, w *wire, d dhcp4.Drop) error {
 	s.cfg.Metrics.dropped.WithLabelValues(string(d.Reason)).Inc()
+	word := fmt.Sprintf("lease of %s is lost: %s", d.Lease.Addr.Addr(), d.Reason)
+	if d.Reason == dhcp4.Expired {
+		if d.Detail = s.unheard(w); d.Detail == "" {
+			d.Detail = "its time was over before a server could be asked"
+		}
+		word += ": " + d.Detail
+	}
 	s.log.Warn("address is given up", "address", d.Lease.Addr, "reason", string(d.Reason), "detail", d.Detail)
-	s.report(LeaseLost, fmt.Sprintf("lease of %s is lost: %s", d.Lease.Addr.Addr(), d.Reason))
+	s.report(LeaseLost, word)
 	s.unconfigure(ctx)
 	s.withdraw(ctx)
 	rec := s.rec

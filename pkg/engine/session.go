@@ -59,6 +59,7 @@ type session struct {
 	lookAt   time.Time
 	looks    int
 	troubles int           // how often trouble was called
+	told     string        // the last trouble, while it lasts
 	ended    bool          // DEL came while the engine was away
 	spread   time.Duration // over which a restored session may wait before it sends
 	passed   chan struct{} // the gate in which the session has a place; nil: none
@@ -121,8 +122,9 @@ func (s *session) see() {
 // trouble remembers and logs what went wrong and is not passed on.
 func (s *session) trouble(msg string, err error) {
 	s.troubles++
+	again := s.told == err.Error()
+	s.told = err.Error()
 	s.mu.Lock()
-	again := s.seen.lastErr == err.Error()
 	s.seen.lastErr = err.Error()
 	s.mu.Unlock()
 	if again { // say each fact once
@@ -134,6 +136,7 @@ func (s *session) trouble(msg string, err error) {
 
 // wellAgain forgets the last trouble.
 func (s *session) wellAgain() {
+	s.told = ""
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.seen.lastErr = ""

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/dhcp4"
 )
@@ -20,6 +21,8 @@ type wire struct {
 	openedC chan openResult // not nil while a port is being opened
 	cancel  context.CancelFunc
 	unsent  *dhcp4.Send
+	// why is why the port is not open, as far as that is known.
+	why error
 }
 
 type openResult struct {
@@ -27,12 +30,29 @@ type openResult struct {
 	err  error
 }
 
-// open begins to open the port unless it is open or being opened.
+// tellAfter is how long a link may be not ready before people hear of it and why.
+// The port tells that only when it gives up.
+const tellAfter = 3 * time.Second
+
+// errNotYet ends the first wait for a link, which is asked why it is not ready.
+var errNotYet = errors.New("not ready so far")
+
+// open begins to open the port unless it is open or being opened. Where it is not
+// known why that may take long, it ends with errNotYet after a while.
 func (w *wire) open(ctx context.Context) {
-	if w.port != nil || w.openedC != nil {
+	if w.why != nil {
+		w.begin(context.WithCancel(ctx))
 		return
 	}
-	ctx, w.cancel = context.WithCancel(ctx)
+	w.begin(context.WithTimeoutCause(ctx, tellAfter, errNotYet))
+}
+
+func (w *wire) begin(ctx context.Context, cancel context.CancelFunc) {
+	if w.port != nil || w.openedC != nil {
+		cancel()
+		return
+	}
+	w.cancel = cancel
 	c := make(chan openResult, 1)
 	w.openedC = c
 	go func() {
@@ -43,7 +63,7 @@ func (w *wire) open(ctx context.Context) {
 
 // openNow waits until the port is open.
 func (w *wire) openNow(ctx context.Context) error {
-	w.open(ctx)
+	w.begin(context.WithCancel(ctx))
 	if w.openedC == nil {
 		return nil
 	}
@@ -54,7 +74,7 @@ func (w *wire) openNow(ctx context.Context) error {
 func (w *wire) opened(o openResult) error {
 	w.openedC = nil
 	w.cancel()
-	w.port = o.port
+	w.port, w.why = o.port, o.err
 	return o.err
 }
 

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -127,6 +128,69 @@ func TestB28RebindToAnotherServer(t *testing.T) {
 		}
 		server.AwaitHeld(t, "the same lease", rig.Holds(mac, addr))
 	})
+}
+
+// The node's uplink is down from T1 on until the lease has ended: everybody who looks
+// is told that it is the link, and when it is up again the pod has an address.
+func TestLinkDownUntilTheLeaseEnds(t *testing.T) {
+	t.Parallel()
+	for name, server := range map[string]struct {
+		start rig.StartFunc
+		cfg   rig.ServerConfig
+		ends  bool // the lease, within the test; one of dnsmasq has two minutes
+	}{
+		"dnsmasq": {rig.StartDnsmasq, rig.Pool(seconds(4), seconds(12)), false},
+		"Kea":     {rig.StartKea, lasting(rig.Pool(seconds(4), seconds(12)), seconds(20)), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const why = "net1 has no carrier"
+			l := newLab(t)
+			server.start(t, l.Server, server.cfg)
+			pod := newSandbox(t)
+			addr := leased(t, pod.mustAdd(t, l, pod.Call("net1", l.Macvlan(nil)))).Addr()
+			mac := pod.HardwareAddr(t, "net1")
+			l.Node.IP(t, "link", "set", rig.Uplink, "down")
+
+			_, mark := l.Engine.Lines.Await(t, "word of the link", 0, rig.Patience, linesWith("link is not ready", why))
+			if st := l.status(t, pod, "net1"); st.State == "BOUND" || !strings.Contains(st.LastError, why) {
+				t.Errorf("the engine lists %s with the last error %q", st.State, st.LastError)
+			}
+			if out := l.Engine.MustCommand(t, "leases"); !strings.Contains(out, why) {
+				t.Errorf("leases does not say why:\n%s", out)
+			}
+			_, mark = l.Engine.Lines.Await(t, "T2", mark, rig.Patience, linesWith("server is silent, asking all servers now", why))
+			if n := l.Engine.Lines.Count(0, linesWith("link is not ready")); n != 1 {
+				t.Errorf("%d lines of the link, want 1", n)
+			}
+			if server.ends {
+				l.Engine.Lines.Await(t, "the loss", mark, rig.Patience, linesWith("address is given up", "reason=expired", why))
+				pod.AwaitAddress(t, "net1", netip.Addr{})
+			}
+			r := l.Engine.Command(t, "renew", pod.id())
+			if r.Code != 1 || !strings.Contains(r.Stderr, why) {
+				t.Errorf("renew: %+v", r)
+			}
+
+			sent := l.Capture.Len()
+			l.Node.IP(t, "link", "set", rig.Uplink, "up")
+			l.Capture.AwaitType(t, sent, 2*rig.Patience, dhcpv4.MessageTypeAck, mac)
+			pod.AwaitAddress(t, "net1", addr)
+		})
+	}
+}
+
+// lasting is cfg with another lease time.
+func lasting(cfg rig.ServerConfig, lifetime time.Duration) rig.ServerConfig {
+	cfg.Lifetime = lifetime
+	return cfg
+}
+
+// linesWith is a condition on lines.
+func linesWith(parts ...string) func(string) bool {
+	return func(line string) bool {
+		return !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(line, part) })
+	}
 }
 
 // 0xffffffff is a lease without end: nothing is planned, and the address has no

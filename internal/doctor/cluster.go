@@ -25,6 +25,10 @@ import (
 // account is the engine's, as manifests/ has it.
 const account = "system:serviceaccount:dhcp-meta:dhcp-engine"
 
+// applyAgain is what brings back rights and policies that somebody has taken away, and
+// leaves the engine's image and settings as they are.
+const applyAgain = "apply again what you have installed with: your own kustomization (kubectl apply -k), or helm upgrade with your values"
+
 const (
 	ourAnnotation = "dhcp-meta.io/pod-networks"
 	// foreignAnnotation is one that the policy of manifests/ refuses.
@@ -146,7 +150,7 @@ func unreached(host string, err error) Finding {
 		return Finding{APIUnauthorized, Error, "the API server does not take the engine's token", err.Error(),
 			"is the token's pod or account gone, or its time over? delete the engine's pod on this node to have a new one; write a new token where a kubeconfig has it"}
 	case apierrors.IsForbidden(err):
-		return Finding{RightMissing, Error, "the API server does not tell whom it takes us for", err.Error(), "kubectl apply -k manifests/base"}
+		return Finding{RightMissing, Error, "the API server does not tell whom it takes us for", err.Error(), applyAgain}
 	}
 	return Finding{APIUnreachable, Error, "the Kubernetes API cannot be reached at " + host, err.Error(),
 		"leases are kept meanwhile, and ADDs fail with code 11; look at the route to that address, and at the API server"}
@@ -177,7 +181,7 @@ func (c *cluster) missingRights(ctx context.Context, wanted []authorizationv1.Re
 		return nil
 	}
 	return []Finding{{RightMissing, Error, "the engine's account may not do what the engine does: " + strings.Join(missing, ", "),
-		"SelfSubjectAccessReview as " + c.user, "kubectl apply -k manifests/base: the ClusterRole dhcp-engine and its binding have these rights"}}
+		"SelfSubjectAccessReview as " + c.user, applyAgain + "; the ClusterRole dhcp-engine and its binding have these rights"}}
 }
 
 func (c *cluster) readPods(ctx context.Context, node string) []Finding {
@@ -215,7 +219,7 @@ func (c *cluster) dryRun(ctx context.Context) []Finding {
 	if err := c.annotate(ctx, pod, ourAnnotation); err != nil {
 		return []Finding{{AnnotationRefused, Error, "the engine may not write addresses into annotations of this node's pods",
 			seen("dry run on pod %s/%s as %s: %v", pod.Namespace, pod.Name, c.user, err),
-			"apply manifests/base; a token must be bound to a pod on this node, and --node-name be that node; another webhook that refuses must let this account pass"}}
+			applyAgain + "; a token must be bound to a pod on this node, and --node-name be that node; another webhook that refuses must let this account pass"}}
 	}
 	if c.user != account {
 		return nil
@@ -223,7 +227,7 @@ func (c *cluster) dryRun(ctx context.Context) []Finding {
 	if err := c.annotate(ctx, pod, foreignAnnotation); err == nil {
 		return []Finding{{PolicyMissing, Warning, "nothing confines the engine's account to its own annotations",
 			seen("a dry run of annotation %s on pod %s/%s was let through", foreignAnnotation, pod.Namespace, pod.Name),
-			"kubectl apply -k manifests/base: it has the admission policy dhcp-engine-pods and its binding (Kubernetes 1.30 or later)"}}
+			applyAgain + "; it has the admission policy dhcp-engine-pods and its binding (Kubernetes 1.30 or later)"}}
 	}
 	return nil
 }

@@ -114,7 +114,7 @@ func (e *examination) metrics(ctx context.Context) []Finding {
 	if running != e.cfg.Version {
 		return []Finding{{EngineVersion, Warning, "the running engine is not of this release",
 			seen("dhcp_engine_build_info says %s, this program is %s", running, e.cfg.Version),
-			"restart the engine's pod on this node (kubectl rollout status shows an update that hangs)"}}
+			"delete the engine's pod on this node (kubectl rollout status shows an update that hangs)"}}
 	}
 	return nil
 }

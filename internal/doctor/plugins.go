@@ -88,7 +88,7 @@ func (j *judgement) run() []Finding {
 		j.usable(p, Error)
 	} else if !blind {
 		j.add(PluginMissing, Error, "the plugin dhcp-meta is not among the node's plugins", seen("it is in none of %s", strings.Join(j.search, ", ")),
-			"look at the init container install of the engine's pod; without it: dhcp-engine install --bin-dir "+j.binDir)
+			"delete the engine's pod on this node: the init container install of the next one puts it there; without that container: dhcp-engine install --bin-dir "+j.binDir)
 	}
 	if blind {
 		return j.found
@@ -197,7 +197,7 @@ func (j *judgement) usable(p program, level Level) {
 			"install an image of the node's architecture")
 	case p.ours && !p.sameBuild:
 		j.add(PluginVersion, Warning, p.path+" is dhcp-meta of another build than the engine", seen("it differs from the one beside dhcp-engine (%s)", p.build),
-			"restart the engine's pod on this node: its init container installs the plugin")
+			"delete the engine's pod on this node: the init container of the next one installs the plugin")
 	}
 }
 

@@ -3,6 +3,7 @@ package doctor
 import (
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -38,6 +39,17 @@ var (
 	own    = program{ours: true, sameBuild: true, executable: true}
 	theirs = program{executable: true}
 )
+
+// What puts a plugin back is a new pod of the engine's: the log of the init container
+// tells of the time when it was still there.
+func TestRemedyOfAPluginThatIsGone(t *testing.T) {
+	j := judgement{shelf: fakeShelf{}, binDir: bin, search: []string{bin}}
+	found := j.run()
+	finds(t, found, PluginMissing)
+	if !strings.HasPrefix(found[0].Do, "delete the engine's pod on this node") {
+		t.Errorf("it says to do: %s", found[0].Do)
+	}
+}
 
 func TestPlugins(t *testing.T) {
 	searchPath := fakeShelf{bin + "/dhcp-meta": own, bin + "/" + ovn: theirs, front + "/" + ovn: own, bin + "/macvlan": theirs}

@@ -3,6 +3,7 @@ package doctor
 import (
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/dhcp-meta/dhcp-meta/internal/doctor"
@@ -18,6 +19,8 @@ type mistake struct {
 	// note is a note that must be among the findings, want are all that are worse.
 	note doctor.ID
 	want []doctor.ID
+	// do is what these findings must have people do, in part.
+	do []string
 	// says is an area of which all must be well; empty: none.
 	says doctor.ID
 }
@@ -49,6 +52,13 @@ func TestB89B93EachMistakeIsNamed(t *testing.T) {
 			report := c.expect(t, m.visit, m.note, m.want...)
 			if m.says != "" && !well(report, m.says) {
 				t.Errorf("nothing is said of %s: %+v", m.says, report.Findings)
+			}
+			for _, do := range m.do {
+				if !slices.ContainsFunc(report.Findings, func(f doctor.Finding) bool {
+					return (f.ID == m.note || slices.Contains(m.want, f.ID)) && strings.Contains(f.Do, do)
+				}) {
+					t.Errorf("nobody is told to %s: %+v", do, report.Findings)
+				}
 			}
 			named[m.note] = true
 			for _, id := range m.want {

@@ -73,7 +73,7 @@ func otherMachine(t *testing.T) []byte {
 
 func pluginMistakes() []mistake {
 	return []mistake{
-		{name: "plugin not installed", want: []doctor.ID{doctor.PluginMissing}, harm: instead(plugin, nil)},
+		{name: "plugin not installed", want: []doctor.ID{doctor.PluginMissing}, do: []string{"delete the engine's pod"}, harm: instead(plugin, nil)},
 		{name: "plugin not executable", want: []doctor.ID{doctor.PluginNoProgram}, harm: chmod(plugin, 0o644, 0o755)},
 		{name: "plugin of another release", want: []doctor.ID{doctor.PluginVersion}, harm: instead(plugin, otherBuild)},
 		{name: "plugin of another machine", want: []doctor.ID{doctor.PluginArchitecture}, harm: instead(wrapper, otherMachine)},

@@ -122,7 +122,28 @@ func (c conf) sound(name string, stdin []byte) error {
 	case inner != "" && inner != c.nad:
 		err = fmt.Errorf("%s: is %q, and %q in the wrapped plugin's object: which one is it?", nadKey, c.nad, inner)
 	}
+	if err == nil && c.form == wrapping {
+		err = misplaced(outer)
+	}
 	return api.WithCode(api.CodeConfig, err)
+}
+
+// misplaced finds settings of the dhcp object that stand beside it, in a network whose
+// other keys are CNI's and the runtime's, and whose wrapped plugin has an object of its
+// own. Left aside in silence, such a setting would be missed only by what it does not do.
+func misplaced(outer object) error {
+	var problems network.Problems
+	for _, key := range network.Keys() {
+		// This one is the name of a capability too.
+		ours := key != "mac" || outer.text(key) == "keep" || outer.text(key) == "derive"
+		if outer.has(key) && ours {
+			problems = append(problems, key+": belongs into the dhcp object")
+		}
+	}
+	if problems == nil {
+		return nil
+	}
+	return problems
 }
 
 // wrapsOVN tells whether the wrapped plugin is that of OVN-Kubernetes.

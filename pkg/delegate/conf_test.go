@@ -202,6 +202,7 @@ func FuzzParseConf(f *testing.F) {
 		`{"type":"dhcp-meta","plugins":[{"type":"ovn-k8s-cni-overlay"}]}`,
 		`{"type":"dhcp-meta","prevResult":{}}`, `{"type":"macvlan","dhcp":{}}`, `null`, `{"type":null,"delegate":{"type":7}}`,
 		`{"type":"dhcp-meta","delegate":{"type":"x","capabilities":{"mac":true}},"runtimeConfig":{"mac":"m"}}`,
+		`{"type":"dhcp-meta","delegate":{"type":"macvlan"},"hostname":"web","mac":"derive","clientID":null,"netAttachDefName":"a/b"}`,
 	} {
 		f.Add([]byte(seed))
 	}
@@ -214,6 +215,9 @@ func FuzzParseConf(f *testing.F) {
 					t.Fatalf("%v has code %d", err, api.CodeOf(err))
 				}
 				continue
+			}
+			if err := c.sound(base, raw); err != nil && api.CodeOf(err) != api.CodeConfig {
+				t.Fatalf("%v has code %d", err, api.CodeOf(err))
 			}
 			if c.delegate == nil {
 				continue

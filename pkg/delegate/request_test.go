@@ -233,6 +233,56 @@ func TestEngineRefusesTheNetwork(t *testing.T) {
 	r.nothingLeft()
 }
 
+// A setting beside the dhcp object, where nobody would read it, is an error of the form
+// delegate alone: elsewhere it may be the wrapped plugin's.
+func TestSettingBesideTheDHCPObject(t *testing.T) {
+	const head = `{"cniVersion":"1.0.0","name":"n",`
+	tests := []struct {
+		name, program, conf, want string // want is empty: no error
+	}{
+		{"OK what CNI, Multus and capabilities have there", pluginName, head + `"type":"dhcp-meta","delegate":{"type":"macvlan"},"capabilities":{"mac":true},
+			"runtimeConfig":{"mac":"02:00:00:00:00:01"},"mac":"02:00:00:00:00:01","args":{"cni":{}},"dns":{},"deviceID":"d","pciBusID":"d","ipMasq":false,"disableCheck":true,
+			"netAttachDefName":"prod/n","logLevel":"debug","vlan":7}`, ""},
+		{"OK null is absent", pluginName, head + `"type":"dhcp-meta","delegate":{"type":"macvlan"},"hostname":null}`, ""},
+		{"OK of the wrapped plugin", pluginName, head + `"type":"dhcp-meta","delegate":{"type":"macvlan","hostname":"web","mac":"derive"}}`, ""},
+		{"OK both keys", pluginName, head + `"type":"dhcp-meta","plugins":[{"type":"macvlan"}],"hostname":"web"}`, ""},
+		{"OK interposed", "macvlan", head + `"type":"macvlan","dhcp":{},"hostname":"web","mac":"derive"}`, ""},
+		{"bad one", pluginName, head + `"type":"dhcp-meta","delegate":{"type":"macvlan"},"hostname":"web"}`, "hostname: belongs into the dhcp object"},
+		{"bad beside a dhcp object", pluginName, head + `"type":"dhcp-meta","delegate":{"type":"macvlan"},"dhcp":{"hostname":"web"},"clientID":"duid"}`,
+			"clientID: belongs into the dhcp object"},
+		{"bad beside one in the delegate", pluginName, head + `"type":"dhcp-meta","delegate":{"type":"macvlan","dhcp":{}},"mac":"derive"}`, "mac: belongs into the dhcp object"},
+		{"bad under another program's name", "macvlan", head + `"type":"dhcp-meta","delegate":{"type":"macvlan"},"mac":"keep"}`, "mac: belongs into the dhcp object"},
+		{"bad many", pluginName, head + `"type":"dhcp-meta","delegate":{"type":"macvlan"},"routes":{"deny":["0.0.0.0/0"]},"timeout":30,"hostname":""}`,
+			"hostname: belongs into the dhcp object; routes: belongs into the dhcp object; timeout: belongs into the dhcp object"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := Refusal(tt.program, []byte(tt.conf), false)
+			if got := text(err); got != tt.want {
+				t.Errorf("error %q, want %q", got, tt.want)
+			}
+			if err != nil && api.CodeOf(err) != api.CodeConfig {
+				t.Errorf("code %d", api.CodeOf(err))
+			}
+		})
+	}
+}
+
+// Such a network keeps no pod from ending.
+func TestSettingBesideTheDHCPObjectAtDel(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	r.must(r.plugin.Add)
+	r.conf("1.1.0", `"delegate":{"type":"macvlan"}`, `"hostname":"web"`)
+	r.must(r.plugin.Del)
+	r.journal.want(t, "engine prepare", "delegate ADD", "engine attach", "engine detach", "delegate DEL")
+	if got := r.mustFail(r.plugin.Add, api.CodeConfig); got != "hostname: belongs into the dhcp object" {
+		t.Errorf("error %q", got)
+	}
+	r.journal.want(t)
+	r.nothingLeft()
+}
+
 // A network that is half one form and half another is refused with one sentence.
 func TestHalfOurs(t *testing.T) {
 	tests := []struct {

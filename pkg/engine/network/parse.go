@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"encoding/json"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -49,6 +50,9 @@ func Parse(raw json.RawMessage) (Settings, error) {
 	slices.Sort(d.problems)
 	return s, d.problems
 }
+
+// Keys are the keys that a dhcp object may have, sorted.
+func Keys() []string { return slices.Sorted(maps.Keys((&decoder{}).keys(new(Settings)))) }
 
 // keys are the keys of a dhcp object, each with what puts its value into s.
 // docs/configuration.md has all of them.

@@ -74,7 +74,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		routes:      counter(metricRoutes, "Routes of leases that were not installed, by reason.", "reason"),
 		dropped:     counter(metricDropped, "Leases that had to be given up, by reason (nak, expired).", "reason"),
 		changed:     counter(metricChanged, "Changes of leases in use, by what has changed.", "what"),
-		released:    counter(metricReleases, "Leases given back, by result (sent, unsent).", "result"),
+		released:    counter(metricReleases, "Leases given back, by result (sent, unsent, dropped and why).", "result"),
 		restored:    counter(metricRestored, "Records found at start, by what became of them.", "result"),
 		storeErrors: counter(metricStore, "Records that could not be written or deleted.").WithLabelValues(),
 		dead:        counter(metricDead, "Attachments that ended without a DEL, by what was found gone (pod, namespace).", "gone"),
@@ -89,7 +89,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	for _, reason := range []dhcp4.Reason{dhcp4.Nak, dhcp4.Expired, dhcp4.Conflicted} {
 		m.dropped.WithLabelValues(string(reason))
 	}
-	for _, result := range []string{"sent", "unsent"} {
+	for _, result := range []string{"sent", "unsent", "dropped: in use again", "dropped: no interface", "dropped: expired", "dropped: identity outlives the sandbox"} {
 		m.released.WithLabelValues(result)
 	}
 	for _, gone := range []string{"pod", "namespace"} {

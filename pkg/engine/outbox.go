@@ -35,13 +35,16 @@ const deliveryTime = 5 * time.Second
 // errRevoked ends a delivery whose address or identifier is in use again.
 var errRevoked = errors.New("its address or client identifier is in use again")
 
+// errOutlives keeps a RELEASE from waiting; see mayWait.
+var errOutlives = errors.New("the pod's next sandbox is the same client to the server, also on another node, and a late DHCPRELEASE would free its lease")
+
 // mayWait tells whether a RELEASE of the session may be sent later than at its
 // end. An identity that outlives the sandbox may be at work in another place by
 // then, also on another node, and only the server would know.
 func (s *session) mayWait() bool {
 	id := s.settings.ClientID
 	switch {
-	case !s.plan.Release, !s.rec.Lease.Addr.IsValid(), s.settings.DeriveMAC, id == network.ClientIDDUID:
+	case s.settings.DeriveMAC, id == network.ClientIDDUID:
 		return false
 	case id == network.ClientIDMAC, id == network.ClientIDNone:
 		return true
@@ -53,7 +56,10 @@ func (s *session) mayWait() bool {
 // in the outbox. It tells whether it does; otherwise the lease is left to expire.
 func (s *session) post(ctx context.Context) bool {
 	switch {
-	case !s.mayWait(), s.rec.Lease.Expired(s.cfg.Now()):
+	case !s.plan.Release, !s.rec.Lease.Addr.IsValid(), s.rec.Lease.Expired(s.cfg.Now()):
+		return false
+	case !s.mayWait():
+		s.countDropped("identity outlives the sandbox", errOutlives)
 		return false
 	case len(s.engine.carriers(ctx, s)) == 0:
 		s.countDropped("no interface", nil)
@@ -140,6 +146,9 @@ func (s *session) dropRelease(why string, err error) {
 func (s *session) countDropped(why string, err error) {
 	s.cfg.Metrics.released.WithLabelValues("dropped: " + why).Inc()
 	attrs := []any{"address", s.rec.Lease.Addr.Addr(), "server", s.rec.Lease.Server, "why", why}
+	if until := s.cfg.wall(s.rec.Lease.ExpireAt()); until != nil {
+		attrs = append(attrs, "until", *until)
+	}
 	if err != nil {
 		attrs = append(attrs, "error", err)
 	}

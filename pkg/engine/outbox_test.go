@@ -142,6 +142,10 @@ func TestOutboxKeepsNoIdentityThatOutlivesTheSandbox(t *testing.T) {
 				if waits := len(w.records) == 1; waits != tt.waits {
 					t.Errorf("a release waits: %t, want %t", waits, tt.waits)
 				}
+				dropped := counted(t, e, metricReleases, "dropped: identity outlives the sandbox")
+				if (dropped == 1) == tt.waits {
+					t.Errorf("%v releases are counted as dropped", dropped)
+				}
 			})
 		})
 	}

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
@@ -130,6 +131,38 @@ func TestB42ReleaseAfterAll(t *testing.T) {
 	l.Node.Del(t, stays.Call("net1", conf))
 	server.AwaitHeld(t, "empty", rig.Nothing)
 	l.expectNothingLeft(t)
+}
+
+// The lease of a MAC that follows the pod is given back at DEL or never: by the time
+// that the engine is back the MAC may have it on another node. So it is said that it
+// stays, why, and until when.
+func TestB42DerivedMACIsNotReleasedLater(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	server := rig.StartDnsmasq(t, l.Server, rig.Pool(0, 0))
+	stays, gone := newSandbox(t), newSandbox(t)
+	conf := l.Macvlan(object{"mac": "derive"})
+	stays.mustAdd(t, l, stays.Call("net1", conf)) // a RELEASE that may wait could go over it
+	addr := leased(t, gone.mustAdd(t, l, gone.Call("net1", conf))).Addr()
+	mac := gone.HardwareAddr(t, "net1")
+	l.Engine.Kill(t)
+	l.Node.Del(t, gone.Call("net1", conf))
+
+	l.Engine.Start(t)
+	line, _ := l.Engine.Lines.Await(t, "word of the lease that stays", 0, rig.Patience,
+		linesWith("lease is not given back, it stays at the server until it expires", addr.String()))
+	for _, word := range []string{"why=\"identity outlives the sandbox\"", "until=", "also on another node"} {
+		if !strings.Contains(line, word) {
+			t.Errorf("the line does not say %q: %s", word, line)
+		}
+	}
+	server.AwaitHeld(t, "the lease, which nobody gave back", holdsToo(mac, addr))
+	if n := l.Capture.Count(0, rig.Type(dhcpv4.MessageTypeRelease, mac)); n != 0 {
+		t.Errorf("%d RELEASEs, want none", n)
+	}
+	if st := l.Engine.Leases(t); len(st) != 1 || st[0].ContainerID != stays.ID {
+		t.Errorf("the engine lists %+v, want the pod that runs", st)
+	}
 }
 
 // The delegate's DEL runs once for each of its ADDs: some plugins do harm at a

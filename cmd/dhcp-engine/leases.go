@@ -24,7 +24,7 @@ func runLeases(ctx context.Context, args []string, std streams) error {
 	socket := in.socket()
 	output := in.output()
 	pod := in.flags.String("pod", "", "`namespace/name`: only the attachments of this pod")
-	network := in.flags.String("network", "", "`name`: only the attachments to this network")
+	network := in.flags.String("network", "", "`name`: only the attachments to this network, as its configuration calls it, or namespace/name of its NetworkAttachmentDefinition")
 	wide := in.yes("w", "whole container ids, and network, MAC, client id and namespace too")
 	if err := in.parse(args); err != nil {
 		return err
@@ -41,7 +41,7 @@ func runLeases(ctx context.Context, args []string, std streams) error {
 	}
 	t := table{short: shortIDs(all), now: time.Now(), wide: *wide}
 	all = slices.DeleteFunc(all, func(s api.Status) bool {
-		return *pod != "" && *pod != podName(s.Pod) || *network != "" && *network != s.Network
+		return *pod != "" && *pod != podName(s.Pod) || *network != "" && *network != s.Network && *network != s.NAD
 	})
 	if *output == "json" {
 		return writeJSON(std.stdout, all)

@@ -146,7 +146,9 @@ func listen(t *testing.T, b *backend) string {
 }
 
 func TestLeases(t *testing.T) {
-	socket := listen(t, &backend{list: testStatuses()})
+	all := testStatuses()
+	all[1].NAD = "default/office-lan" // a name with a slash is that of no configuration
+	socket := listen(t, &backend{list: all})
 	var stdout, stderr bytes.Buffer
 	if code := run(t.Context(), []string{"leases", "-o", "json"}, environment(map[string]string{"DHCP_ENGINE_SOCKET": socket}), &stdout, &stderr); code != exitOK {
 		t.Fatalf("exit code %d: %s", code, &stderr)
@@ -155,7 +157,7 @@ func TestLeases(t *testing.T) {
 	if err := json.Unmarshal(stdout.Bytes(), &got); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(testStatuses(), got); diff != "" {
+	if diff := cmp.Diff(all, got); diff != "" {
 		t.Errorf("leases (-want +got):\n%s", diff)
 	}
 	if !strings.Contains(stdout.String(), "\n    \"") {
@@ -168,6 +170,9 @@ func TestLeases(t *testing.T) {
 		{"--pod=default/web-0", []string{"web-0"}},
 		{"--pod=default/none", nil},
 		{"--network=site", []string{"web-0", "forever", "with-a-long-name-7d9f8b6c5-x2x4z", ""}},
+		{"--network=default/office-lan", []string{"forever"}},
+		{"--network=office-lan", nil},
+		{"--network=shop/office-lan", nil},
 		{"--network=other", nil},
 	} {
 		stdout.Reset()

@@ -29,6 +29,24 @@ func words(table string) []string {
 	return rows
 }
 
+// A name that several networks have in their configurations does not say on which one to
+// ask; one that has no NetworkAttachmentDefinition has no other name.
+func TestProbeOfANetworkByItsName(t *testing.T) {
+	bare := status("c3", "shop", "bare", "net1", "BOUND", "10.79.0.1/24")
+	bare.Network, bare.NAD = "site", ""
+	d := &double{t: t, pods: []corev1.Pod{enginePod("n1")}, run: engines(map[string][]api.Status{"n1": {
+		status("c1", "shop", "web-0", "net1", "BOUND", "10.77.0.50/24"), status("c2", "depot", "web-1", "net1", "BOUND", "10.78.0.50/24"), bare,
+	}})}
+	if _, stderr, code := d.call("probe", "--network=lan"); code != 1 || !strings.Contains(stderr, "several networks are called lan in their configurations: name one of depot/lan, shop/lan") {
+		t.Errorf("exit code %d:\n%s", code, stderr)
+	}
+	for network, pod := range map[string]string{"depot/lan": "depot/web-1", "shop/lan": "shop/web-0", "site": "shop/bare"} {
+		if _, stderr, code := d.call("probe", "--network", network); code != 0 || !strings.Contains(stderr, "of pod "+pod+",") {
+			t.Errorf("%s: exit code %d:\n%s", network, code, stderr)
+		}
+	}
+}
+
 // The leases of all nodes are one table, sorted; a node that cannot be asked is one
 // line, and costs no other's leases.
 func TestLeasesOfAllNodes(t *testing.T) {
@@ -109,6 +127,7 @@ func TestCommandsOnPods(t *testing.T) {
 		{"OK probe", []string{"probe", "web-1", "--timeout=2s"}, []string{"n1: probe --netns /run/netns/c2 --interface net1 --timeout 2s -o table"}, "done", 0},
 		{"OK probe a network", []string{"probe", "--network", "shop/lan"}, []string{"n2: probe --netns /run/netns/c1 --interface net1 --timeout 5s -o table"}, "asking on net1 of pod shop/web-0, node n2", 0},
 		{"OK probe a network on a node", []string{"probe", "--network=shop/lan", "--node=n1"}, []string{"n1: probe --netns /run/netns/c2 --interface net1 --timeout 5s -o table"}, "web-1", 0},
+		{"OK probe a network by the name in its configuration", []string{"probe", "--network", "lan"}, []string{"n2: probe --netns /run/netns/c1 --interface net1 --timeout 5s -o table"}, "web-0", 0},
 		{"OK doctor", []string{"doctor", "--node=n1", "--network", "shop/lan"}, []string{"n1: doctor -o table --network shop/lan"}, "done", 0},
 		{"OK doctor everywhere", []string{"doctor", "-o=json"}, []string{"n1: doctor -o json", "n2: doctor -o json"}, "== node n2", 0},
 

@@ -125,7 +125,7 @@ func (in *input) onAttachment(ctx context.Context, args []string, std streams, c
 // runProbe is `kubectl dhcp probe`.
 func runProbe(ctx context.Context, args []string, std streams) error {
 	in := newInput("probe", "POD [INTERFACE]")
-	network := in.flags.String("network", "", "ask on any pod's interface of this network, `namespace/name`, or where it has no NetworkAttachmentDefinition the name in its configuration")
+	network := in.flags.String("network", "", "ask on any pod's interface of this network, `namespace/name` of its NetworkAttachmentDefinition, or the name in its configuration")
 	node := in.flags.String("node", "", "with --network: on this `node`")
 	timeout := in.flags.Duration("timeout", api.DefaultProbe, "for how much `time` offers are collected, up to "+api.MaxProbe.String())
 	output := in.flags.StringP("output", "o", "table", "`format`, table or json")
@@ -161,15 +161,18 @@ func (c *cluster) anyOn(ctx context.Context, network, node string, std streams) 
 	if err != nil {
 		return corev1.Pod{}, lease{}, err
 	}
-	i := slices.IndexFunc(all, func(l lease) bool { return usedFor(l, network) })
-	if i < 0 {
+	all = slices.DeleteFunc(all, func(l lease) bool { return !usedFor(l, network) })
+	if len(all) == 0 {
 		missing := ""
 		if len(failed) > 0 {
 			missing = fmt.Sprintf(" (%d nodes could not be asked, the first: %v)", len(failed), failed[0])
 		}
 		return corev1.Pod{}, lease{}, fmt.Errorf("no pod has an interface by DHCP on network %s%s: kubectl dhcp leases -A -o wide shows networks", network, missing)
 	}
-	l := all[i]
+	if names := definitions(all); len(names) > 1 {
+		return corev1.Pod{}, lease{}, fmt.Errorf("several networks are called %s in their configurations: name one of %s", network, strings.Join(names, ", "))
+	}
+	l := all[0]
 	_, _ = fmt.Fprintln(std.stderr, printable(fmt.Sprintf("asking on %s of pod %s/%s, node %s", l.IfName, l.Pod.Namespace, l.Pod.Name, l.Node)))
 	engine, err := c.engineOf(ctx, l.Node)
 	return engine, l, err
@@ -182,5 +185,17 @@ func usedFor(l lease, network string) bool {
 	case "SUPERSEDED", "RELEASING", "ORPHANED", "REPORTED":
 		return false
 	}
-	return network == l.NAD || l.NAD == "" && network == l.Network
+	return network == l.NAD || network == l.Network
+}
+
+// definitions are the NetworkAttachmentDefinitions of attachments, each once.
+func definitions(all []lease) []string {
+	var names []string
+	for _, l := range all {
+		if l.NAD != "" {
+			names = append(names, l.NAD)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }

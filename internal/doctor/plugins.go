@@ -125,8 +125,21 @@ func (j *judgement) delegates(d definition) {
 			continue
 		}
 		j.add(DelegateMissing, Error, "each ADD on network "+d.name+" fails: its plugin "+p.Type+" is not on this node",
-			seen("it is in none of %s", strings.Join(j.search, ", ")), "install that plugin on the node")
+			seen("it is in none of %s", strings.Join(j.search, ", ")), "install that plugin on the node, or mend its name, if it is misspelt"+j.there())
 	}
+}
+
+// there names what could have been meant by a name that nobody has.
+func (j *judgement) there() string {
+	var names []string
+	for _, dir := range j.search {
+		names = append(names, j.names(dir)...)
+	}
+	slices.Sort(names)
+	if names = slices.Compact(names); len(names) == 0 {
+		return ""
+	}
+	return ": the node has " + strings.Join(names, ", ")
 }
 
 // interposed looks for ours in front of a plugin, and for that plugin behind it.
@@ -140,7 +153,7 @@ func (j *judgement) interposed(name, network string) {
 	switch {
 	case !ok:
 		j.add(BehindMissing, level, "the plugin "+name+" is nowhere on this node", seen("it is in none of %s", strings.Join(j.search, ", ")),
-			"is the network plugin installed on this node, and its pod ready?")
+			"is the network plugin installed on this node, and its pod ready? or is the name misspelt"+j.there())
 		return
 	case !first.ours:
 		if _, swapped := j.find(filepath.Join(filepath.Dir(first.path), wrapped, name)); swapped {

@@ -89,6 +89,12 @@ func pluginMistakes() []mistake {
 		{name: "a network whose plugin is not there", want: []doctor.ID{doctor.DelegateMissing}, harm: func(t *testing.T, c *clinic) func() {
 			return c.network(t, "sriov", wire("sriov", ""), nil)
 		}},
+		{name: "a network whose plugin is misspelt", want: []doctor.ID{doctor.DelegateMissing}, do: []string{"misspelt: the node has ", " macvlan, "},
+			harm: made("macvlna", func(*clinic) any { return wire("macvlna", rig.Uplink) }, nil)},
+		{name: "a name before which nobody can stand", want: []doctor.ID{doctor.BehindMissing}, do: []string{"misspelt: the node has ", ovnPlugin},
+			harm: made("overlya", func(c *clinic) any {
+				return object{"cniVersion": "1.0.0", "name": "overlya", "type": "ovn-k8s-cni-overlya", "dhcp": object{}}
+			}, nil)},
 		{name: "plugins not mounted", note: doctor.BinDirUnseen, visit: args("--bin-dir=/opt/nowhere")},
 	}
 }

@@ -104,6 +104,7 @@ const (
 
 	BinDirUnseen       ID = "bin-dir-unseen"
 	SearchPathUnseen   ID = "search-path-unseen"
+	SearchPathGone     ID = "search-path-gone"
 	PluginMissing      ID = "plugin-missing"
 	PluginNoProgram    ID = "plugin-not-executable"
 	PluginArchitecture ID = "plugin-architecture"

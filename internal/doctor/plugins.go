@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -77,10 +78,23 @@ type judgement struct {
 
 func (j *judgement) run() []Finding {
 	j.looked = map[string]bool{}
-	unseen := slices.DeleteFunc(slices.Clone(j.search), j.folder)
+	var unseen, gone []string
+	for _, dir := range j.search {
+		switch {
+		case j.folder(dir):
+		case j.below(dir): // whose parent is seen
+			gone = append(gone, dir)
+		default:
+			unseen = append(unseen, dir)
+		}
+	}
 	if len(unseen) > 0 {
 		j.add(SearchPathUnseen, Note, "some of the folders that Multus searches cannot be looked at: "+strings.Join(unseen, ", "),
 			"no such folder here", "mount them read-only into the engine's container at the same path to have them checked")
+	}
+	if len(gone) > 0 {
+		j.add(SearchPathGone, Warning, "Multus searches a folder that is not on this node: "+strings.Join(gone, ", "), seen("%s is here, and has no such folder", j.binDir),
+			"an installer of another --mode has taken it away: name "+j.binDir+" in its place in Multus's "+configKey+"; or install with --mode search-path, which makes it")
 	}
 	// What is behind a folder that is not seen may be hidden by it.
 	blind := len(unseen) > 0
@@ -88,7 +102,7 @@ func (j *judgement) run() []Finding {
 		j.usable(p, Error)
 	} else if !blind {
 		j.add(PluginMissing, Error, "the plugin dhcp-meta is not among the node's plugins", seen("it is in none of %s", strings.Join(j.search, ", ")),
-			"delete the engine's pod on this node: the init container install of the next one puts it there; without that container: dhcp-engine install --bin-dir "+j.binDir)
+			j.unsearched(aside.OwnName, "delete the engine's pod on this node: the init container install of the next one puts it there; without that container: dhcp-engine install --bin-dir "+j.binDir))
 	}
 	if blind {
 		return j.found
@@ -125,8 +139,47 @@ func (j *judgement) delegates(d definition) {
 			continue
 		}
 		j.add(DelegateMissing, Error, "each ADD on network "+d.name+" fails: its plugin "+p.Type+" is not on this node",
-			seen("it is in none of %s", strings.Join(j.search, ", ")), "install that plugin on the node, or mend its name, if it is misspelt"+j.there())
+			seen("it is in none of %s", strings.Join(j.search, ", ")), j.unsearched(p.Type, "install that plugin on the node, or mend its name, if it is misspelt"+j.there()))
 	}
+}
+
+// below tells of a folder whether it is in that of the node's plugins, which is seen.
+// What the installer makes there are single names.
+func (j *judgement) below(dir string) bool {
+	rest, ok := strings.CutPrefix(path.Clean(dir), path.Clean(j.binDir)+"/")
+	return ok && !strings.ContainsAny(rest, "/:")
+}
+
+// searches tells whether Multus looks into a folder.
+func (j *judgement) searches(dir string) bool {
+	return slices.ContainsFunc(j.search, func(s string) bool { return path.Clean(s) == path.Clean(dir) })
+}
+
+// told has people tell Multus of the folder of plugins, before they do something else,
+// where it was not told.
+func (j *judgement) told(do string) string {
+	if j.searches(j.binDir) {
+		return do
+	}
+	return "set CNI_PATH=" + j.binDir + " in the environment of Multus' daemon; then " + do
+}
+
+// unsearched is what to do for a plugin that a search does not find: where it lies in
+// the node's folder, only Multus has to be told of that.
+func (j *judgement) unsearched(name, otherwise string) string {
+	if _, ok := j.find(filepath.Join(j.binDir, name)); ok && !j.searches(j.binDir) {
+		return "it is in " + j.binDir + ": set CNI_PATH=" + j.binDir + " in the environment of Multus' daemon"
+	}
+	return otherwise
+}
+
+// before is what to do for a plugin that Multus finds before ours.
+func (j *judgement) before(name string) string {
+	front := filepath.Join(j.binDir, wrappers)
+	if j.searches(front) {
+		return fmt.Sprintf("nothing of that name is in %s, where Multus looks first: have the engine's init container install call dhcp-engine install --mode search-path --wrap %s", front, name)
+	}
+	return fmt.Sprintf("set \"binDir\": \"%s\" in Multus's %s and CNI_PATH=%s in its daemon's environment; or install with --mode swap where Multus is somebody else's", front, configKey, j.binDir)
 }
 
 // there names what could have been meant by a name that nobody has.
@@ -153,7 +206,7 @@ func (j *judgement) interposed(name, network string) {
 	switch {
 	case !ok:
 		j.add(BehindMissing, level, "the plugin "+name+" is nowhere on this node", seen("it is in none of %s", strings.Join(j.search, ", ")),
-			"is the network plugin installed on this node, and its pod ready? or is the name misspelt"+j.there())
+			j.unsearched(name, "is the network plugin installed on this node, and its pod ready? or is the name misspelt"+j.there()))
 		return
 	case !first.ours:
 		if _, swapped := j.find(filepath.Join(filepath.Dir(first.path), wrapped, name)); swapped {
@@ -165,7 +218,7 @@ func (j *judgement) interposed(name, network string) {
 			return
 		}
 		j.add(MultusSearchPath, level, whose+": Multus finds "+name+" before dhcp-meta", seen("the first of %s that has it is %s", strings.Join(j.search, ", "), first.path),
-			fmt.Sprintf("set \"binDir\": \"%s\" in Multus's %s and CNI_PATH=%s in its daemon's environment; or install with --mode swap where Multus is somebody else's", filepath.Join(j.binDir, wrappers), configKey, j.binDir))
+			j.before(name))
 		return
 	}
 	j.usable(first, level)
@@ -177,7 +230,7 @@ func (j *judgement) interposed(name, network string) {
 func (j *judgement) behind(name string, first program, level Level) {
 	dir, last := filepath.Dir(first.path), 0
 	for i := range j.search {
-		if j.search[i] == dir {
+		if path.Clean(j.search[i]) == dir {
 			last = i
 		}
 	}
@@ -187,7 +240,7 @@ func (j *judgement) behind(name string, first program, level Level) {
 	case !ok:
 		j.add(BehindMissing, level, "dhcp-meta stands before "+name+", and nothing behind it: every pod of that plugin fails",
 			seen("%s is ours, and %s is in none of %s", first.path, name, strings.Join(behind, ", ")),
-			"set CNI_PATH="+j.binDir+" for Multus' daemon, and see that the network plugin has installed "+name+" there")
+			j.told("see that the network plugin installs "+name+" in "+j.binDir+" again: restart its pod on this node"))
 	case original.ours:
 		j.add(BehindOurs, Error, "dhcp-meta stands before itself in place of "+name, seen("%s and %s are both ours", first.path, original.path),
 			"have the network plugin install "+name+" again, or dhcp-engine uninstall and install")

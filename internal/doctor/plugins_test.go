@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -10,7 +11,10 @@ import (
 // fakeShelf has files by their path.
 type fakeShelf map[string]program
 
-func (s fakeShelf) folder(dir string) bool { return dir == bin || dir == front }
+// folder: that of the plugins is there always, others are while they have a file.
+func (s fakeShelf) folder(dir string) bool {
+	return filepath.Clean(dir) == bin || len(s.names(dir)) > 0
+}
 
 func (s fakeShelf) names(dir string) (names []string) {
 	for path := range s {
@@ -39,6 +43,39 @@ var (
 	own    = program{ours: true, sameBuild: true, executable: true}
 	theirs = program{executable: true}
 )
+
+// Nobody is told to say to Multus what it was told.
+func TestRemedies(t *testing.T) {
+	well := fakeShelf{bin + "/dhcp-meta": own, bin + "/" + ovn: theirs, front + "/" + ovn: own, bin + "/macvlan": theirs}
+	localnet := definition{name: "a/localnet", ours: true, plugins: []pluginConf{{Type: ovn}}}
+	office := definition{name: "a/office", ours: true, plugins: []pluginConf{{Type: ourType}, {Type: "macvlan"}}}
+	for name, tt := range map[string]struct {
+		without  string
+		search   []string
+		id       ID
+		says, no string
+	}{
+		"nothing behind":        {bin + "/" + ovn, []string{front, bin}, BehindMissing, "restart its pod", "CNI_PATH"},
+		"nothing behind, slash": {bin + "/" + ovn, []string{front, bin + "/"}, BehindMissing, "restart its pod", "CNI_PATH"},
+		"behind not searched":   {"", []string{front}, BehindMissing, "CNI_PATH=" + bin, "binDir"},
+		"ours not searched":     {"", []string{front}, PluginMissing, "CNI_PATH=" + bin, "delete"},
+		"macvlan not searched":  {"", []string{front}, DelegateMissing, "CNI_PATH=" + bin, "misspelt"},
+		"wrappers not searched": {"", []string{bin}, MultusSearchPath, "binDir", "--wrap"},
+		"no wrapper":            {front + "/" + ovn, []string{front, bin}, MultusSearchPath, "--wrap " + ovn, "binDir"},
+		"wrappers gone":         {front + "/" + ovn, []string{front, bin}, SearchPathGone, "name " + bin + " in its place", "mount"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := maps.Clone(well)
+			delete(s, tt.without)
+			j := judgement{shelf: s, binDir: bin, search: tt.search, known: true, networks: []definition{localnet, office}}
+			found := j.run()
+			i := slices.IndexFunc(found, func(f Finding) bool { return f.ID == tt.id })
+			if i < 0 || !strings.Contains(found[i].Do, tt.says) || strings.Contains(found[i].Do, tt.no) {
+				t.Errorf("want %s to say %q and not %q: %+v", tt.id, tt.says, tt.no, found)
+			}
+		})
+	}
+}
 
 // What puts a plugin back is a new pod of the engine's: the log of the init container
 // tells of the time when it was still there.
@@ -74,9 +111,11 @@ func TestPlugins(t *testing.T) {
 		"not searched":             {searchPath, "", nil, []string{bin}, false, networks, map[ID]Level{MultusSearchPath: Error}},
 		"not searched, not needed": {searchPath, "", nil, []string{bin}, false, nil, map[ID]Level{MultusSearchPath: Warning}},
 		"nobody knows":             {searchPath, "", nil, []string{bin}, true, networks, nil},
-		"wrapper gone":             {searchPath, front + "/" + ovn, nil, both, false, networks, map[ID]Level{MultusSearchPath: Error}},
+		"wrapper gone":             {searchPath, front + "/" + ovn, nil, both, false, networks, map[ID]Level{MultusSearchPath: Error, SearchPathGone: Warning}},
+		"another wrapper":          {searchPath, front + "/" + ovn, fakeShelf{front + "/calico": own, bin + "/calico": theirs}, both, false, networks, map[ID]Level{MultusSearchPath: Error}},
+		"wrappers gone, not told":  {fakeShelf{bin + "/dhcp-meta": own, bin + "/macvlan": theirs}, "", nil, both, false, []definition{office}, map[ID]Level{SearchPathGone: Warning}},
 		"nothing behind":           {searchPath, bin + "/" + ovn, nil, both, false, networks, map[ID]Level{BehindMissing: Error}},
-		"nothing at all":           {fakeShelf{bin + "/dhcp-meta": own}, "", nil, both, false, []definition{localnet}, map[ID]Level{BehindMissing: Error}},
+		"nothing at all":           {fakeShelf{bin + "/dhcp-meta": own}, "", nil, both, false, []definition{localnet}, map[ID]Level{BehindMissing: Error, SearchPathGone: Warning}},
 		"ours behind ours":         {searchPath, "", fakeShelf{bin + "/" + ovn: own}, both, false, networks, map[ID]Level{BehindOurs: Error}},
 		"swap without original":    {swapped, set + "/" + ovn, nil, []string{bin}, false, networks, map[ID]Level{BehindMissing: Error}},
 		"swap of itself":           {swapped, "", fakeShelf{set + "/" + ovn: own}, []string{bin}, false, networks, map[ID]Level{BehindOurs: Error}},

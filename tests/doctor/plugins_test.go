@@ -77,9 +77,11 @@ func pluginMistakes() []mistake {
 		{name: "plugin not executable", want: []doctor.ID{doctor.PluginNoProgram}, harm: chmod(plugin, 0o644, 0o755)},
 		{name: "plugin of another release", want: []doctor.ID{doctor.PluginVersion}, harm: instead(plugin, otherBuild)},
 		{name: "plugin of another machine", want: []doctor.ID{doctor.PluginArchitecture}, harm: instead(wrapper, otherMachine)},
-		{name: "original plugin gone", want: []doctor.ID{doctor.BehindMissing}, harm: instead(original, nil)},
+		{name: "original plugin gone", want: []doctor.ID{doctor.BehindMissing}, do: []string{"restart its pod"}, harm: instead(original, nil)},
 		{name: "original plugin overwritten by ours", want: []doctor.ID{doctor.BehindOurs}, harm: instead(original, ours)},
-		{name: "no wrapper", want: []doctor.ID{doctor.MultusSearchPath}, harm: instead(wrapper, nil)},
+		{name: "no wrapper", want: []doctor.ID{doctor.MultusSearchPath}, do: []string{"--wrap " + ovnPlugin}, harm: instead(wrapper, nil)},
+		{name: "wrappers taken away before Multus was told", want: []doctor.ID{doctor.SearchPathGone, doctor.MultusSearchPath},
+			do: []string{"name " + node.Plugins + " in its place"}, harm: instead(node.Wrappers, nil)},
 		{name: "swapped, and all is well", harm: func(t *testing.T, c *clinic) func() {
 			mend := swap(t, c)
 			undo := instead(original, ours)(t, c)
@@ -150,6 +152,7 @@ func multusMistakes() []mistake {
 		{name: "default network is a list", want: []doctor.ID{doctor.MultusConflist},
 			harm: config(daemonConfig(object{"clusterNetwork": "/host/etc/cni/net.d/10-flannel.conflist"}))},
 		{name: "no CNI_PATH", want: []doctor.ID{doctor.MultusCNIPath, doctor.BehindMissing, doctor.PluginMissing, doctor.DelegateMissing},
+			do:   []string{"it is in " + node.Plugins + ": set CNI_PATH=", "; then see that the network plugin installs"},
 			harm: container(func(c *corev1.Container) { c.Env = nil })},
 		{name: "plugins not mounted into Multus", want: []doctor.ID{doctor.MultusMount, doctor.MultusMount},
 			harm: container(func(c *corev1.Container) { c.VolumeMounts = c.VolumeMounts[1:] })},

@@ -75,7 +75,7 @@ var rules = map[string]rule{
 	"internal/boot":       {direct: []string{"golang.org/x/sys/unix"}},
 	"internal/build":      {direct: []string{}},
 	"internal/doctor": {ours: []string{
-		"internal/ipamconf", "internal/kube", "internal/ovnnb", "pkg/delegate",
+		"internal/install", "internal/ipamconf", "internal/kube", "internal/ovnnb", "pkg/delegate",
 		"pkg/delegate/aside", "pkg/engine/api", "pkg/engine/network", "pkg/engine/store", "pkg/sriov",
 	}},
 	"internal/install":  {ours: []string{"internal/atomicfile", "pkg/delegate/aside"}, direct: []string{"golang.org/x/sys/unix"}},

@@ -6,7 +6,9 @@ import (
 	"debug/buildinfo"
 	"debug/elf"
 	"errors"
+	"flag"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -16,6 +18,9 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/dhcp-meta/dhcp-meta/internal/install"
 	"github.com/dhcp-meta/dhcp-meta/pkg/delegate/aside"
 )
 
@@ -57,11 +62,47 @@ func (e *examination) checkPlugins(context.Context) ([]Finding, string) {
 			"no such folder", "mount it read-only into the engine's container at the same path, or say --bin-dir"}}, ""
 	}
 	j := judgement{shelf: s, binDir: e.cfg.BinDir, search: []string{e.cfg.BinDir}, networks: e.networks()}
+	if e.cluster != nil {
+		j.told = toldToWrap(e.cluster.pods)
+	}
 	if e.multus != nil && e.multus.known() {
 		j.search, j.known = e.multus.Search(), true
 	}
 	found := j.run()
 	return found, "in order of the search in " + strings.Join(j.search, ", ")
+}
+
+// toldToWrap finds, in the pods of a node, installers of ours and the plugins before or
+// in whose place they are told to put ours.
+func toldToWrap(pods []corev1.Pod) map[string]install.Mode {
+	told := map[string]install.Mode{}
+	for _, pod := range pods {
+		for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+			words := slices.Concat(c.Command, c.Args)
+			at := slices.Index(words, "install")
+			if at < 0 {
+				continue
+			}
+			mode := ""
+			if i := slices.IndexFunc(c.Env, func(v corev1.EnvVar) bool { return v.Name == "DHCP_ENGINE_MODE" }); i >= 0 {
+				mode = c.Env[i].Value
+			}
+			var names []string
+			flags := flag.NewFlagSet("install", flag.ContinueOnError)
+			flags.SetOutput(io.Discard)
+			flags.String("bin-dir", "", "")
+			flags.Bool("watch", false, "")
+			flags.StringVar(&mode, "mode", mode, "")
+			flags.Func("wrap", "", func(name string) error { names = append(names, name); return nil })
+			if flags.Parse(words[at+1:]) != nil { // not ours, or it does not run
+				continue
+			}
+			for _, name := range names {
+				told[name] = install.Mode(mode)
+			}
+		}
+	}
+	return told
 }
 
 // judgement holds what lies in the folders against what is needed there.
@@ -72,8 +113,11 @@ type judgement struct {
 	search   []string
 	known    bool
 	networks []definition
-	found    []Finding
-	looked   map[string]bool // paths that were judged
+	// told are the plugins that installers on this node are told to wrap, each with the
+	// mode.
+	told   map[string]install.Mode
+	found  []Finding
+	looked map[string]bool // paths that were judged
 }
 
 func (j *judgement) run() []Finding {
@@ -114,7 +158,7 @@ func (j *judgement) run() []Finding {
 		}
 		j.delegates(d)
 	}
-	names := slices.Concat(slices.Collect(maps.Keys(needed)), j.names(filepath.Join(j.binDir, wrappers)), j.names(filepath.Join(j.binDir, wrapped)))
+	names := slices.Concat(slices.Collect(maps.Keys(needed)), slices.Collect(maps.Keys(j.told)), j.names(filepath.Join(j.binDir, wrappers)), j.names(filepath.Join(j.binDir, wrapped)))
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
 		if name == aside.IPAMName {
@@ -155,9 +199,9 @@ func (j *judgement) searches(dir string) bool {
 	return slices.ContainsFunc(j.search, func(s string) bool { return path.Clean(s) == path.Clean(dir) })
 }
 
-// told has people tell Multus of the folder of plugins, before they do something else,
+// knowing has people tell Multus of the folder of plugins, before they do something else,
 // where it was not told.
-func (j *judgement) told(do string) string {
+func (j *judgement) knowing(do string) string {
 	if j.searches(j.binDir) {
 		return do
 	}
@@ -214,6 +258,11 @@ func (j *judgement) interposed(name, network string) {
 				"look at the container keep-installed of the engine's pod, whose work it is to put ours there again")
 			return
 		}
+		if j.told[name] == install.Swap {
+			j.add(SwapUndone, level, whose+": "+name+" stands in its own place", seen("%s is not dhcp-meta, and the installer of this node is told to wrap it by --mode swap", first.path),
+				"delete the engine's pod on this node: the init container of the next one wraps it; that of the name keep-installed does so at any time")
+			return
+		}
 		if !j.known { // a folder of wrappers may be searched first
 			return
 		}
@@ -240,7 +289,7 @@ func (j *judgement) behind(name string, first program, level Level) {
 	case !ok:
 		j.add(BehindMissing, level, "dhcp-meta stands before "+name+", and nothing behind it: every pod of that plugin fails",
 			seen("%s is ours, and %s is in none of %s", first.path, name, strings.Join(behind, ", ")),
-			j.told("see that the network plugin installs "+name+" in "+j.binDir+" again: restart its pod on this node"))
+			j.knowing("see that the network plugin installs "+name+" in "+j.binDir+" again: restart its pod on this node"))
 	case original.ours:
 		j.add(BehindOurs, Error, "dhcp-meta stands before itself in place of "+name, seen("%s and %s are both ours", first.path, original.path),
 			"have the network plugin install "+name+" again, or dhcp-engine uninstall and install")

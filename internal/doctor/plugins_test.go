@@ -6,6 +6,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/dhcp-meta/dhcp-meta/internal/install"
 )
 
 // fakeShelf has files by their path.
@@ -72,6 +76,52 @@ func TestRemedies(t *testing.T) {
 			i := slices.IndexFunc(found, func(f Finding) bool { return f.ID == tt.id })
 			if i < 0 || !strings.Contains(found[i].Do, tt.says) || strings.Contains(found[i].Do, tt.no) {
 				t.Errorf("want %s to say %q and not %q: %+v", tt.id, tt.says, tt.no, found)
+			}
+		})
+	}
+}
+
+// What an installer is told is found as itself finds it.
+func TestToldToWrap(t *testing.T) {
+	for _, tt := range []struct {
+		c    corev1.Container
+		want map[string]install.Mode
+	}{
+		{corev1.Container{Args: []string{"install", "--bin-dir=/b", "--mode=swap", "--wrap=a", "--wrap", "b", "--watch"}}, map[string]install.Mode{"a": install.Swap, "b": install.Swap}},
+		{corev1.Container{Command: []string{"/usr/bin/dhcp-engine", "install"}, Args: []string{"-mode", "search-path", "-wrap=a"}}, map[string]install.Mode{"a": install.SearchPath}},
+		{corev1.Container{Args: []string{"install", "--wrap=a"}, Env: []corev1.EnvVar{{Name: "DHCP_ENGINE_MODE", Value: "swap"}}}, map[string]install.Mode{"a": install.Swap}},
+		{corev1.Container{Args: []string{"install", "--everything", "--wrap=a"}}, nil}, // another's
+		{corev1.Container{Args: []string{"run"}}, nil},
+	} {
+		pods := []corev1.Pod{{Spec: corev1.PodSpec{Containers: []corev1.Container{tt.c}}}, {Spec: corev1.PodSpec{InitContainers: []corev1.Container{tt.c}}}}
+		if got := toldToWrap(pods); !maps.Equal(got, tt.want) {
+			t.Errorf("%v: %v, want %v", tt.c.Args, got, tt.want)
+		}
+	}
+}
+
+// A plugin that is to be swapped is looked for whether a network needs it or not, and
+// wherever Multus searches.
+func TestToldToSwap(t *testing.T) {
+	for name, tt := range map[string]struct {
+		put      program
+		there    bool
+		networks []definition
+		want     map[ID]Level
+	}{
+		"absent":            {want: map[ID]Level{BehindMissing: Warning}},
+		"in its place":      {put: theirs, there: true, want: map[ID]Level{SwapUndone: Warning}},
+		"in its place, due": {put: theirs, there: true, networks: []definition{{name: "a/b", ours: true, plugins: []pluginConf{{Type: ovn}}}}, want: map[ID]Level{SwapUndone: Error}},
+		"nothing behind us": {put: own, there: true, want: map[ID]Level{BehindMissing: Warning}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := fakeShelf{bin + "/dhcp-meta": own}
+			if tt.there {
+				s[bin+"/"+ovn] = tt.put
+			}
+			j := judgement{shelf: s, binDir: bin, search: []string{bin}, networks: tt.networks, told: map[string]install.Mode{ovn: install.Swap}}
+			if got := levels(j.run()); !maps.Equal(got, tt.want) {
+				t.Errorf("found %+v, want %v", j.found, tt.want)
 			}
 		})
 	}

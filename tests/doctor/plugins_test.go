@@ -88,6 +88,12 @@ func pluginMistakes() []mistake {
 			return func() { undo(); mend() }
 		}},
 		{name: "swapped, and put back by the network plugin", want: []doctor.ID{doctor.SwapUndone}, harm: swap},
+		{name: "to be swapped, and not there", want: []doctor.ID{doctor.BehindMissing}, do: []string{"is the network plugin installed"}, harm: installer("--wrap=kube-ovn")},
+		{name: "to be swapped, and left in its place", want: []doctor.ID{doctor.SwapUndone}, do: []string{"delete the engine's pod"}, harm: func(t *testing.T, c *clinic) func() {
+			mend := installer("--wrap", "kube-ovn")(t, c)
+			c.node.Install(t, "/bin/true", node.Plugins+"/kube-ovn")
+			return func() { c.node.Run(t, "rm", node.Plugins+"/kube-ovn"); mend() }
+		}},
 		{name: "a network whose plugin is not there", want: []doctor.ID{doctor.DelegateMissing}, harm: func(t *testing.T, c *clinic) func() {
 			return c.network(t, "sriov", wire("sriov", ""), nil)
 		}},
@@ -108,6 +114,25 @@ func swap(t *testing.T, c *clinic) func() {
 	return func() {
 		c.node.Run(t, "rm", "-r", node.Plugins+"/dhcp-meta-wrapped")
 		c.multusConfig(t, daemonConfig(nil))
+	}
+}
+
+// installer has the pod of an installer on the node, which is told to swap.
+func installer(args ...string) func(*testing.T, *clinic) func() {
+	return func(t *testing.T, c *clinic) func() {
+		no := false
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "dhcp-engine-installer", Namespace: kube.EngineNamespace},
+			Spec: corev1.PodSpec{
+				NodeName: c.node.Name, HostNetwork: true, AutomountServiceAccountToken: &no,
+				InitContainers: []corev1.Container{{Name: "install", Image: "dhcp-meta", Args: append([]string{"install", "--bin-dir=" + node.Plugins, "--mode=swap"}, args...)}},
+				Containers:     []corev1.Container{{Name: "engine", Image: "dhcp-meta"}},
+			},
+		}
+		if _, err := c.kube.Client.CoreV1().Pods(pod.Namespace).Create(t.Context(), pod, create); err != nil {
+			t.Fatal(err)
+		}
+		return func() { c.kube.DeletePod(t, pod) }
 	}
 }
 

@@ -64,7 +64,7 @@ func (s *session) deriveMAC(ctx context.Context) error {
 // On failure nothing is left of it.
 func (s *session) acquire(ctx context.Context, prior *Record, older []*session) error {
 	s.adding = true
-	defer func() { s.adding = false }()
+	defer func() { s.adding, s.wordAt = false, time.Time{} }()
 	if s.plan.Borrow {
 		return s.acquireBorrowed(ctx, prior, older)
 	}
@@ -99,7 +99,8 @@ func (s *session) closeLeft() {
 func (s *session) acquireOn(ctx context.Context, w *wire, prior *Record, older []*session) error {
 	s.machine = s.newMachine()
 	s.tally = tally{begun: s.cfg.Now()}
-	if err := w.openNow(ctx); err != nil {
+	s.wordAt = s.tally.begun.Add(wordAfter)
+	if err := s.openForADD(ctx, w); err != nil {
 		return err
 	}
 	start := dhcp4.Start{}
@@ -169,6 +170,53 @@ type tally struct {
 
 // sent is how many messages have asked for a lease.
 func (t tally) sent() int { return t.discovers + t.requests }
+
+// wordAfter is how long an ADD may have asked for an address before people hear that
+// it waits: three DHCPDISCOVER without an answer. Its error comes with the end of its
+// time only, and meanwhile nothing else shows why the pod does not start.
+const wordAfter = 15 * time.Second
+
+// openForADD waits until the port is open; where that takes long, people hear of it.
+func (s *session) openForADD(ctx context.Context, w *wire) error {
+	err := w.openFor(ctx, wordAfter)
+	if errors.Is(err, errNotYet) {
+		s.waits(err.Error())
+		err = w.openNow(ctx)
+	}
+	return err
+}
+
+// lacking tells people what an ADD is waiting for. While a server's answer is being
+// dealt with, that is put off.
+func (s *session) lacking(w *wire) {
+	if st := s.machine.State(); st == dhcp4.Requesting || st == dhcp4.Probing {
+		s.wordAt = s.cfg.Now().Add(wordAfter / 3)
+		return
+	}
+	switch t := s.tally; {
+	case t.conflict != nil: // it has an event of its own
+		s.wordAt = time.Time{}
+	case t.naks > 0:
+		s.waits("a DHCP server refuses; last: " + orNone(t.ignored))
+	case t.offered.IsValid():
+		s.waits(t.offered.String() + " was offered but no server acknowledged it")
+	case t.ignored != "":
+		s.waits("no usable offer; last reply left aside: " + t.ignored)
+	default:
+		text := s.unheard(w)
+		if t.sent() > 0 {
+			text += "; is there a server or relay on this network, and are UDP ports 67 and 68 open"
+		}
+		s.waits(text)
+	}
+}
+
+// waits says once an ADD that it waits, and for what.
+func (s *session) waits(text string) {
+	s.wordAt = time.Time{}
+	s.log.Warn("no address so far, asking on", "detail", text)
+	s.report(StillWaiting, "no address from network "+s.rec.Network+" so far: "+text)
+}
 
 // explain turns the end of an attempt into the error that its caller reads.
 func (s *session) explain(err error, took time.Duration) error {

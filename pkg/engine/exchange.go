@@ -78,12 +78,17 @@ func (s *session) unheard(w *wire) string {
 func (s *session) await(ctx context.Context, w *wire) (dhcp4.Event, error) {
 	timer := s.cfg.timer(s.machine.Deadline())
 	defer func() { timer.Stop() }()
+	word := s.cfg.timer(s.wordAt)
+	defer func() { word.Stop() }()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		case <-timer.C:
 			return dhcp4.Elapsed{}, nil
+		case <-word.C:
+			s.lacking(w)
+			word = s.cfg.timer(s.wordAt)
 		case r, ok := <-w.receivedC():
 			if !ok {
 				w.lost(ctx)

@@ -105,15 +105,16 @@ type EventReason string
 
 // The reasons of events.
 const (
-	AddressLeased EventReason = "AddressLeased"   // the pod has its address
-	AddressFound  EventReason = "AddressReported" // a server would give a VM this address
-	NoServer      EventReason = "NoDHCPServer"    // nobody answered in time
-	LateLease     EventReason = "LateLease"       // a pod that was started without us has its lease now
-	LeaseChanged  EventReason = "LeaseChanged"    // the server changed something in a lease
-	LeaseLost     EventReason = "LeaseLost"       // NAK or expiry
-	ConflictFound EventReason = "AddressConflict" // somebody else uses the address
-	ServerRefused EventReason = "ServerRefused"   // a server answered that may not
-	RouteRefused  EventReason = "RouteRefused"    // a route of the lease is not safe to install
+	AddressLeased EventReason = "AddressLeased"     // the pod has its address
+	AddressFound  EventReason = "AddressReported"   // a server would give a VM this address
+	StillWaiting  EventReason = "WaitingForAddress" // an ADD has asked for some time, and asks on
+	NoServer      EventReason = "NoDHCPServer"      // nobody answered in time
+	LateLease     EventReason = "LateLease"         // a pod that was started without us has its lease now
+	LeaseChanged  EventReason = "LeaseChanged"      // the server changed something in a lease
+	LeaseLost     EventReason = "LeaseLost"         // NAK or expiry
+	ConflictFound EventReason = "AddressConflict"   // somebody else uses the address
+	ServerRefused EventReason = "ServerRefused"     // a server answered that may not
+	RouteRefused  EventReason = "RouteRefused"      // a route of the lease is not safe to install
 )
 
 // observe tells the observer, if there is one, how things stand. What was never told

@@ -118,7 +118,7 @@ func TestP25ServerWithoutAnAddress(t *testing.T) {
 			t.Errorf("code %d, %v", api.CodeOf(err), err)
 		}
 		nothingLeft(t, w)
-		if told := w.audience.since(); !slices.Equal(told, []string{"NoDHCPServer c1"}) {
+		if told := w.audience.since(); !slices.Equal(told, []string{"WaitingForAddress c1", "NoDHCPServer c1"}) {
 			t.Errorf("told %q", told)
 		}
 		w.change(func() { w.server.silent = false })

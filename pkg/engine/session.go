@@ -41,6 +41,7 @@ type session struct {
 	kept     error // why the interface differs from the lease on purpose
 
 	adding     bool              // an ADD waits for the session
+	wordAt     time.Time         // when people are to hear that it waits; zero: they have, or need not
 	published  bool              // a lease was given to the publisher and not withdrawn
 	observed   bool              // the observer was told of it, and not that it is over
 	restored   bool              // from before a restart; not published since

@@ -94,7 +94,7 @@ func TestServerThatMayNotIsToldOfOnce(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "10.77.0.1") {
 			t.Errorf("got %v", err)
 		}
-		if diff := cmp.Diff([]string{"ServerRefused c1"}, w.audience.since()); diff != "" {
+		if diff := cmp.Diff([]string{"ServerRefused c1", "WaitingForAddress c1"}, w.audience.since()); diff != "" {
 			t.Errorf("told (-want +got):\n%s", diff)
 		}
 		nothingLeft(t, w)

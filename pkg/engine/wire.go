@@ -61,9 +61,20 @@ func (w *wire) begin(ctx context.Context, cancel context.CancelFunc) {
 	}()
 }
 
+// openFor waits until the port is open, for some time at most; then it ends with
+// errNotYet, and the reason.
+func (w *wire) openFor(ctx context.Context, d time.Duration) error {
+	w.begin(context.WithTimeoutCause(ctx, d, errNotYet))
+	return w.awaitOpen()
+}
+
 // openNow waits until the port is open.
 func (w *wire) openNow(ctx context.Context) error {
 	w.begin(context.WithCancel(ctx))
+	return w.awaitOpen()
+}
+
+func (w *wire) awaitOpen() error {
 	if w.openedC == nil {
 		return nil
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/dhcp-meta/dhcp-meta/tests/rig"
 	"github.com/dhcp-meta/dhcp-meta/tests/rig/kube"
@@ -163,6 +167,50 @@ func TestP02SilentServerFailsInTime(t *testing.T) {
 	again := l.runtime.Sandbox(t, s.Object)
 	again.Add(t)
 	l.leased(t, again, "net1", server)
+}
+
+// A pod whose ADD waits for a server says so long before the ADD fails, in an event
+// that is all that is to be seen of it until then; with a server it starts.
+func TestPodThatWaitsForAServerSaysSo(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, kube.Multus{})
+	s := l.pod(t, l.network(t, "site", delegateNetwork(nil), nil))
+	addC := tryAdd(t, s)
+	l.awaitEvent(t, s, "WaitingForAddress", "net1: no address from network site so far: no answer to 3 messages in 15s")
+	select {
+	case err := <-addC:
+		t.Fatalf("ADD has ended before: %v", err)
+	default:
+	}
+	server := rig.StartDnsmasq(t, l.Server, rig.Pool(0, 0))
+	if err := <-addC; err != nil {
+		t.Fatalf("ADD with a server: %v", err)
+	}
+	l.leased(t, s, "net1", server)
+	l.awaitEvent(t, s, "AddressLeased", "net1: address ")
+}
+
+// tryAdd begins an ADD that takes its time.
+func tryAdd(t *testing.T, s *kube.Sandbox) <-chan error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 120*time.Second) // as a runtime
+	c := make(chan error, 1)
+	go func() {
+		defer cancel()
+		_, err := s.TryAdd(ctx)
+		c <- err
+	}()
+	return c
+}
+
+// awaitEvent waits for an event on a pod, whose message says word.
+func (l *lab) awaitEvent(t *testing.T, s *kube.Sandbox, reason, word string) {
+	t.Helper()
+	of := metav1.ListOptions{FieldSelector: fields.Set{"involvedObject.uid": s.UID, "reason": reason}.String()}
+	eventually(t, "event "+reason+" on pod "+s.Pod, func() bool {
+		list, err := l.kube.Client.CoreV1().Events(l.ns).List(t.Context(), of)
+		return err == nil && slices.ContainsFunc(list.Items, func(e corev1.Event) bool { return strings.Contains(e.Message, word) })
+	})
 }
 
 // A node whose engine is down says so in one line, at once, and the pod starts when

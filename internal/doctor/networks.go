@@ -298,21 +298,22 @@ func (e *examination) judgeADD(d definition) []Finding {
 			seen("it is marked by an annotation, and netAttachDefName of its configuration does not say %q", d.name),
 			fmt.Sprintf("set \"netAttachDefName\": %q in it, or \"dhcp\": {} in the place of the annotation", d.name))
 	}
+	fails := fmt.Sprintf("each ADD on network %s fails with code %d", d.name, api.CodeConfig)
+	remedy := fmt.Sprintf("write \"netAttachDefName\": %q, or take it out", d.name)
+	var found []Finding
 	for _, name := range d.names {
 		i := slices.IndexFunc(e.networks(), func(other definition) bool { return other.name == name })
 		how := seen("netAttachDefName in its configuration is %q", name)
 		switch {
 		case i < 0:
-			return wrong(Error, fmt.Sprintf("each ADD on network %s fails with code %d", d.name, api.CodeConfig), how+", and there is no such definition",
-				fmt.Sprintf("write \"netAttachDefName\": %q, or take it out", d.name))
+			found = append(found, wrong(Error, fails, how+", and there is no such definition", remedy)...)
 		case e.networks()[i].wrong != nil:
-			return wrong(Error, fmt.Sprintf("each ADD on network %s fails with code %d", d.name, api.CodeConfig), how+", of which: "+e.networks()[i].wrong.Error(),
-				fmt.Sprintf("write \"netAttachDefName\": %q, or take it out", d.name))
+			found = append(found, wrong(Error, fails, how+", of which: "+e.networks()[i].wrong.Error(), remedy)...)
+		default:
+			found = append(found, wrong(Warning, "network "+d.name+" goes by the annotations of another one, "+name, how, remedy)...)
 		}
-		return wrong(Warning, "network "+d.name+" goes by the annotations of another one, "+name, how,
-			fmt.Sprintf("write \"netAttachDefName\": %q, or take it out", d.name))
 	}
-	return nil
+	return found
 }
 
 // slowest is how long an ADD may take with a server that is well: its ping check, a

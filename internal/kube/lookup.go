@@ -104,6 +104,12 @@ func (c *Cluster) Marked(ctx context.Context, nad string) (bool, error) {
 	return found != nil && annotated(found), err
 }
 
+// Ending tells whether a pod is in the cache and is being deleted.
+func (c *Cluster) Ending(pod engine.Pod) bool {
+	known, ok := c.Pod(pod.Namespace, pod.Name)
+	return ok && isPod(known, pod) && isEnding(known)
+}
+
 // Gone tells whether a pod is over. A pod of which no UID is known is over when
 // there is none of its name.
 func (c *Cluster) Gone(ctx context.Context, pod engine.Pod) (bool, error) {

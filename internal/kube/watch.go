@@ -13,8 +13,8 @@ import (
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine"
 )
 
-// Watch tells of pods that are gone, and, with the zero Pod, that something else
-// may have changed.
+// Watch tells of pods that are gone or being deleted, and, with the zero Pod, that
+// something else may have changed.
 func (c *Cluster) Watch(ctx context.Context, changed func(engine.Pod)) error {
 	w := c.watchers.add()
 	defer c.watchers.remove(w)
@@ -130,9 +130,17 @@ func (c *Cluster) podChanged(old, pod *corev1.Pod) {
 	switch {
 	case pod == nil:
 		c.watchers.tell(identityOf(old))
+	case isEnding(pod) && (old == nil || !isEnding(old)):
+		c.watchers.tell(identityOf(pod))
 	case old == nil || !maps.Equal(settingsOf(old), settingsOf(pod)):
 		c.watchers.tellAll()
 	}
+}
+
+// isEnding tells whether the kubelet ends a pod. A static pod it ends when its file
+// goes: of its mirror in the API there is a new one whenever somebody deletes it.
+func isEnding(pod *corev1.Pod) bool {
+	return pod.DeletionTimestamp != nil && pod.Annotations[mirrorAnnotation] == ""
 }
 
 func identityOf(pod *corev1.Pod) engine.Pod {

@@ -6,6 +6,7 @@ import (
 
 	nadv1 "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/apis/k8s.cni.cncf.io/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -74,6 +75,50 @@ func TestWatchTellsOfPodsThatAreGone(t *testing.T) {
 	seen[<-toldC] = true
 	if !seen[engine.Pod{}] || !seen[engine.Pod{Namespace: "pods", Name: "web", UID: "u1"}] {
 		t.Errorf("made again: %v", seen)
+	}
+}
+
+// A pod that is being deleted is told of once; of a static one the mirror's deletion
+// says nothing.
+func TestWatchTellsOfPodsThatAreDeleted(t *testing.T) {
+	c := alone(t)
+	toldC := told(t, c)
+	handler := c.podHandler()
+	now := metav1.Now()
+	for _, tt := range []struct {
+		name string
+		web  *corev1.Pod
+		want bool
+	}{
+		{"a pod", podWith(nil, nil), true},
+		{"a static pod", podWith(nil, map[string]string{mirrorAnnotation: "u1"}), false},
+	} {
+		ending := tt.web.DeepCopy()
+		ending.DeletionTimestamp = &now
+		pod := engine.Pod{Namespace: "pods", Name: "web", UID: "u1"}
+		for _, known := range []*corev1.Pod{tt.web, ending} {
+			if err := c.podCache.GetStore().Add(known); err != nil {
+				t.Fatal(err)
+			}
+			if got, want := c.Ending(pod), tt.want && known == ending; got != want {
+				t.Errorf("%s, deleted %v: %v", tt.name, known == ending, got)
+			}
+		}
+		if other := (engine.Pod{Namespace: "pods", Name: "web", UID: "u2"}); c.Ending(other) {
+			t.Errorf("%s: another of its name is ending", tt.name)
+		}
+		handler.OnUpdate(tt.web, ending)
+		if tt.want {
+			if got := <-toldC; got != pod {
+				t.Errorf("%s: told of %v", tt.name, got)
+			}
+		}
+		handler.OnUpdate(ending, ending.DeepCopy())
+		select {
+		case got := <-toldC:
+			t.Errorf("%s: told of %v", tt.name, got)
+		default:
+		}
 	}
 }
 

@@ -63,6 +63,9 @@ func (s *session) deriveMAC(ctx context.Context) error {
 // and published, a borrowed device is back, and the older sessions are superseded.
 // On failure nothing is left of it.
 func (s *session) acquire(ctx context.Context, prior *Record, older []*session) error {
+	if s.engine.ending(s.att.Pod) { // from here on it is told
+		return errEnding
+	}
 	s.adding = true
 	defer func() { s.adding, s.wordAt = false, time.Time{} }()
 	if s.plan.Borrow {

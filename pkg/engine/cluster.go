@@ -30,9 +30,13 @@ type Cluster interface {
 	// UID. It asks the API itself before it says so, never a cache alone; where
 	// that cannot answer it is an error.
 	Gone(ctx context.Context, pod Pod) (bool, error)
-	// Watch tells of pods that have been deleted from this node, and of nothing
-	// when something else may have changed that Marked or Facts say (the zero
-	// Pod), until ctx ends, which is no error.
+	// Ending tells whether a pod is there and is being deleted, as far as is known:
+	// nobody is asked. The runtime begins nothing for it any more. A static pod never
+	// is: the deletion of its mirror does not end it.
+	Ending(pod Pod) bool
+	// Watch tells of pods that have been deleted from this node, or of which Ending
+	// is true now, and of nothing when something else may have changed that Marked or
+	// Facts say (the zero Pod), until ctx ends, which is no error.
 	Watch(ctx context.Context, changed func(Pod)) error
 }
 

@@ -24,6 +24,7 @@ type cluster struct {
 	away   bool   // nothing can be asked
 	asked  int
 	gone   map[Pod]bool
+	ending map[Pod]bool
 	marked map[string]bool
 	owners map[string]Pod // of interfaces whose callers name no pod, by MAC
 	tell   func(Pod)
@@ -89,6 +90,12 @@ func (k kubernetes) Gone(ctx context.Context, pod Pod) (bool, error) {
 	return gone, nil
 }
 
+func (k kubernetes) Ending(pod Pod) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.cluster.ending[pod] && !k.cluster.gone[pod]
+}
+
 func (k kubernetes) Watch(ctx context.Context, changed func(Pod)) error {
 	k.change(func() { k.cluster.tell = changed })
 	<-ctx.Done()
@@ -107,6 +114,15 @@ func (w *world) deletePod(pod Pod, told bool) {
 	if told {
 		tell(pod)
 	}
+}
+
+// endPod begins the deletion of a pod.
+func (w *world) endPod(pod Pod) {
+	w.mu.Lock()
+	w.cluster.ending = map[Pod]bool{pod: true}
+	tell := w.cluster.tell
+	w.mu.Unlock()
+	tell(pod)
 }
 
 // devices are the PCI devices of a world: each is a space that is at the path

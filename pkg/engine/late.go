@@ -137,7 +137,7 @@ func (e *Engine) attachLate(ctx context.Context, r api.Request) error {
 	}
 	l, err := e.attach(ctx, r, e.cfg.Now(), late)
 	switch {
-	case errors.Is(err, errDetached):
+	case errors.Is(err, errDetached), errors.Is(err, errEnding):
 		return nil
 	case err != nil:
 		return err

@@ -190,6 +190,27 @@ func TestPodThatWaitsForAServerSaysSo(t *testing.T) {
 	l.awaitEvent(t, s, "AddressLeased", "net1: address ")
 }
 
+// A pod is deleted while its ADD waits for a server that there is not: the ADD ends,
+// long before its time does, and with it what the runtime waits for.
+func TestPodThatIsDeletedWhileItWaits(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, kube.Multus{})
+	s := l.pod(t, l.network(t, "site", delegateNetwork(nil), nil))
+	addC := tryAdd(t, s)
+	l.Capture.AwaitType(t, 0, rig.Patience, dhcpv4.MessageTypeDiscover, nil)
+	begin, grace := time.Now(), int64(30)
+	if err := l.kube.Client.CoreV1().Pods(l.ns).Delete(t.Context(), s.Pod, metav1.DeleteOptions{GracePeriodSeconds: &grace}); err != nil {
+		t.Fatal(err)
+	}
+	err := <-addC
+	if err == nil || !strings.Contains(err.Error(), "canceled: the pod is being deleted") {
+		t.Errorf("ADD, %s after the deletion: %v", time.Since(begin), err)
+	}
+	l.engine.AwaitNoRecords(t)
+	l.expectGone(t, s, "net1")
+	s.Del(t)
+}
+
 // tryAdd begins an ADD that takes its time.
 func tryAdd(t *testing.T, s *kube.Sandbox) <-chan error {
 	t.Helper()

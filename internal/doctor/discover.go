@@ -49,15 +49,19 @@ func (e *examination) judgeNamed(name string) []Finding {
 	case i < 0:
 		return []Finding{{DiscoverUnknown, Error, "there is no network " + name, seen("the cluster has %d NetworkAttachmentDefinitions, and none of that name", len(all)),
 			"write namespace/name as kubectl get net-attach-def -A has them"}}
-	case !all[i].ours:
+	case all[i].ours, all[i].asks() && e.cfg.DHCPSocket != "":
+	case all[i].asks():
+		return []Finding{{DiscoverUnmarked, Error, "network " + name + " is not for DHCP by us", "it asks the plugin dhcp, and --dhcp-socket is off",
+			"have the engine serve that plugin (docs/dropin.md), or mark the network in its place"}}
+	default:
 		return []Finding{{DiscoverUnmarked, Error, "network " + name + " is not for DHCP by us", "it has neither our annotation nor a dhcp object nor our type",
 			"mark it: annotation dhcp-meta.io/ipam: dhcp, or another form of docs/configuration.md"}}
 	}
 	return nil
 }
 
-// attachmentOn is one whose interface is on the network, as Multus wrote on its pod;
-// one with a lease before others.
+// attachmentOn is one whose interface is on the network, as the engine knows it or
+// Multus wrote on its pod; one with a lease before others.
 func (e *examination) attachmentOn(name string) (best attachment, ok bool) {
 	for _, a := range e.attachments {
 		if !lives(a.State) || ok && a.State != "BOUND" {
@@ -71,6 +75,9 @@ func (e *examination) attachmentOn(name string) (best attachment, ok bool) {
 }
 
 func (e *examination) onNetwork(a attachment, name string) bool {
+	if a.NAD == name { // also in the middle of its ADD
+		return true
+	}
 	_, short, _ := strings.Cut(name, "/")
 	if e.cluster == nil {
 		return a.Network == short

@@ -140,6 +140,14 @@ func TestFolder(t *testing.T) {
 	}
 }
 
+// The daemon's socket may be where the engine's container cannot see it.
+func TestHiddenDHCPSocket(t *testing.T) {
+	const socket = "/run/cni/dhcp.sock"
+	finds(t, judgeHiddenSocket(socket, nil, nil))
+	finds(t, judgeHiddenSocket(socket, []string{"/run/other.sock"}, []string{"a/b"}), DHCPSocketMissing)
+	finds(t, judgeHiddenSocket(socket, []string{"/run/other.sock", "/host/run/cni/dhcp.sock"}, []string{"a/b"}))
+}
+
 func TestReadiness(t *testing.T) {
 	wrong := errors.New("the state folder is full")
 	finds(t, readiness(nil, nil))

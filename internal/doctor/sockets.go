@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/dhcp-meta/dhcp-meta/internal/ipamconf"
@@ -22,8 +24,8 @@ func (e *examination) checkDHCPSocket(ctx context.Context) ([]Finding, string) {
 	socket, ours := e.cfg.DHCPSocket, e.cfg.DHCPSocket != ""
 	if !ours {
 		socket = ipamconf.DefaultSocket
-		if _, err := os.Stat(filepath.Dir(socket)); err != nil {
-			return nil, "" // not mounted, or nobody has ever listened there
+		if _, err := os.Stat(filepath.Dir(socket)); err != nil { // not mounted, or nobody has ever listened there
+			return judgeHiddenSocket(socket, heldSockets(), e.asking()), ""
 		}
 	}
 	var d net.Dialer
@@ -53,6 +55,41 @@ func (e *examination) asking() (names []string) {
 	return names
 }
 
+// heldSockets are the paths of the sockets that somebody listens at in this network
+// namespace, which is the node's, as /proc/net/unix has them: each as its owner calls it.
+func heldSockets() (paths []string) {
+	text, err := os.ReadFile("/proc/net/unix")
+	if err != nil {
+		return nil // the kernel's check has told of a missing /proc
+	}
+	const path, flags, acceptsCalls = 7, 3, 0x10000 // __SO_ACCEPTCON
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line)
+		if len(f) <= path {
+			continue
+		}
+		if set, err := strconv.ParseUint(f[flags], 16, 32); err == nil && set&acceptsCalls != 0 {
+			paths = append(paths, f[path])
+		}
+	}
+	return paths
+}
+
+// judgeHiddenSocket tells of the socket of the dhcp plugin where its folder cannot be
+// seen. The reference daemon may have it under a longer path: its --hostprefix.
+func judgeHiddenSocket(socket string, held, asking []string) []Finding {
+	if len(asking) == 0 || slices.ContainsFunc(held, func(path string) bool { return strings.HasSuffix(path, socket) }) {
+		return nil
+	}
+	return []Finding{unserved(asking, seen("%s cannot be seen from here, and nobody in the node's network namespace listens there", socket))}
+}
+
+// unserved: how says why nobody serves the dhcp plugin, which networks ask.
+func unserved(asking []string, how string) Finding {
+	return Finding{DHCPSocketMissing, Warning, fmt.Sprintf("networks ask the dhcp plugin, whose daemon does not run: %v", asking), how,
+		"set DHCP_ENGINE_DHCP_SOCKET=" + ipamconf.DefaultSocket + " for the engine (docs/dropin.md), or mark these networks"}
+}
+
 // judgeDHCPSocket: ours says that the engine should listen there, engine that it does;
 // err is of the dial.
 func judgeDHCPSocket(socket string, ours bool, err error, engine bool, asking []string) []Finding {
@@ -67,8 +104,7 @@ func judgeDHCPSocket(socket string, ours bool, err error, engine bool, asking []
 		return []Finding{{DHCPDaemon, Note, "a dhcp daemon of the CNI project runs on this node too", seen("somebody listens at %s, and --dhcp-socket is off", socket),
 			"both can be, for different networks; docs/dropin.md has how the engine takes its place"}}
 	case !ours && err != nil && len(asking) > 0:
-		return []Finding{{DHCPSocketMissing, Warning, fmt.Sprintf("networks ask the dhcp plugin, whose daemon does not run: %v", asking), err.Error(),
-			"set DHCP_ENGINE_DHCP_SOCKET=" + ipamconf.DefaultSocket + " for the engine (docs/dropin.md), or mark these networks"}}
+		return []Finding{unserved(asking, err.Error())}
 	}
 	return nil
 }

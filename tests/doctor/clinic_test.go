@@ -38,12 +38,14 @@ const (
 // first, an engine that leads a lease, a DHCP server, OVN's north database.
 type clinic struct {
 	*rig.LAN
-	kube   *kube.Cluster
-	ns     string
-	node   *node.Node
-	engine *rig.Engine
-	server *rig.Dnsmasq
-	north  *ovn.Database
+	kube *kube.Cluster
+	ns   string
+	node *node.Node
+	// runtime calls Multus as the node's does.
+	runtime *kube.Runtime
+	engine  *rig.Engine
+	server  *rig.Dnsmasq
+	north   *ovn.Database
 	// multus is the pod as it is when it is well.
 	multus *corev1.Pod
 	// env are the engine's settings, which doctor has too.
@@ -64,7 +66,7 @@ func newClinic(t *testing.T) *clinic {
 		return os.WriteFile("/proc/sys/net/ipv4/conf/all/promote_secondaries", []byte("1"), 0)
 	})
 	c.kube.Join(t, c.node)
-	runtime := c.kube.StartMultus(t, c.node, kube.Multus{Interposed: true})
+	c.runtime = c.kube.StartMultus(t, c.node, kube.Multus{Interposed: true})
 	c.multusObjects(t)
 	c.north = ovn.StartDatabase(t, lan.Node, schema(t))
 	c.server = rig.RunDnsmasq(t, lan.Server, rig.Pool(0, 0))
@@ -78,7 +80,7 @@ func newClinic(t *testing.T) *clinic {
 	c.network(t, "localnet", localnet(c.ns+"/localnet", nil), marked)
 	c.network(t, "plain", object{"cniVersion": "1.0.0", "name": "plain", "type": "bridge"}, nil)
 	pod := c.kube.Pod(t, c.ns, kube.PodSpec{Node: c.node.Name, Networks: "office"})
-	runtime.Sandbox(t, pod).Add(t)
+	c.runtime.Sandbox(t, pod).Add(t)
 	c.runs(t, pod)
 	return c
 }

@@ -91,9 +91,16 @@ func engineMistakes() []mistake {
 		{name: "OVN switched off", want: []doctor.ID{doctor.OVNOff}, visit: env("DHCP_ENGINE_OVN_NB", "off")},
 		{name: "no OVN where it is looked for", want: []doctor.ID{doctor.OVNUnreachable}, visit: env("DHCP_ENGINE_OVN_NB", "auto")},
 		{name: "files for OVN missing", want: []doctor.ID{doctor.OVNFiles}, visit: ssl("/etc/nowhere.pem")},
-		{name: "a dhcp daemon besides", note: doctor.DHCPDaemon, harm: dhcpDaemon},
-		{name: "a dhcp daemon in our place", want: []doctor.ID{doctor.DHCPSocketForeign}, visit: env("DHCP_ENGINE_DHCP_SOCKET", dhcpSocket), harm: dhcpDaemon},
+		{name: "a dhcp daemon besides", note: doctor.DHCPDaemon, harm: dhcpDaemonAt(dhcpSocket)},
+		{name: "a dhcp daemon in our place", want: []doctor.ID{doctor.DHCPSocketForeign}, visit: env("DHCP_ENGINE_DHCP_SOCKET", dhcpSocket), harm: dhcpDaemonAt(dhcpSocket)},
 		{name: "the dhcp plugin served, and all is well", says: doctor.AreaDHCPSocket, visit: env("DHCP_ENGINE_DHCP_SOCKET", node.Socket)},
+		{name: "the dhcp plugin asked, and nobody there", want: []doctor.ID{doctor.DHCPSocketMissing},
+			harm: made("asks", func(*clinic) any { return asks }, nil)},
+		{name: "the dhcp plugin asked, and its daemon out of sight", says: doctor.AreaNetworks,
+			harm: func(t *testing.T, c *clinic) func() {
+				remove, end := c.network(t, "asks", asks, nil), dhcpDaemonAt("/run/of-the-host"+dhcpSocket)(t, c)
+				return func() { end(); remove() }
+			}},
 		{name: "the dhcp socket not served", want: []doctor.ID{doctor.DHCPSocketMissing, doctor.DHCPTimeout},
 			visit: env("DHCP_ENGINE_DHCP_SOCKET", "/run/dhcp-meta/dhcp.sock", "DHCP_ENGINE_DHCP_TIMEOUT", "10m")},
 	}
@@ -101,17 +108,22 @@ func engineMistakes() []mistake {
 
 const dhcpSocket = "/run/cni/dhcp.sock"
 
-// dhcpDaemon starts the reference daemon.
-func dhcpDaemon(t *testing.T, c *clinic) func() {
-	c.node.Run(t, "mkdir", "-p", filepath.Dir(dhcpSocket))
-	cmd := program(rig.Plugins()+"/dhcp", "daemon", "-socketpath", dhcpSocket)
-	daemon := c.node.Start(t, "dhcp daemon", cmd)
-	if err := rig.AwaitFile(t.Context(), c.node.Path(dhcpSocket), rig.Patience); err != nil {
-		t.Fatal(err)
-	}
-	return func() {
-		daemon.Kill(t)
-		c.node.Run(t, "rm", "-r", filepath.Dir(dhcpSocket))
+// asks is a network whose plugin asks the IPAM plugin dhcp.
+var asks = object{"cniVersion": "1.0.0", "name": "asks", "type": "macvlan", "master": rig.Uplink, "ipam": object{"type": "dhcp"}}
+
+// dhcpDaemonAt starts the reference daemon.
+func dhcpDaemonAt(socket string) func(*testing.T, *clinic) func() {
+	return func(t *testing.T, c *clinic) func() {
+		c.node.Run(t, "mkdir", "-p", filepath.Dir(socket))
+		cmd := program(rig.Plugins()+"/dhcp", "daemon", "-socketpath", socket)
+		daemon := c.node.Start(t, "dhcp daemon", cmd)
+		if err := rig.AwaitFile(t.Context(), c.node.Path(socket), rig.Patience); err != nil {
+			t.Fatal(err)
+		}
+		return func() {
+			daemon.Kill(t)
+			c.node.Run(t, "rm", "-r", filepath.Dir(socket))
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"strings"
@@ -8,6 +9,8 @@ import (
 
 	"github.com/dhcp-meta/dhcp-meta/internal/doctor"
 	"github.com/dhcp-meta/dhcp-meta/tests/rig"
+	"github.com/dhcp-meta/dhcp-meta/tests/rig/kube"
+	"github.com/dhcp-meta/dhcp-meta/tests/rig/node"
 )
 
 // mistake is something that people do to a node or a cluster.
@@ -119,6 +122,25 @@ func TestU27DiscoverOnANetwork(t *testing.T) {
 		c.server.Stop(t)
 		c.expect(t, onNetwork(t, c, "office"), "", doctor.DiscoverSilent)
 	})
+	t.Run("silence while an ADD waits", func(t *testing.T) {
+		c.network(t, "waiting", wire("macvlan", rig.Uplink), nil)
+		pod := c.kube.Pod(t, c.ns, kube.PodSpec{Node: c.node.Name, Networks: "waiting"})
+		ctx, cancel := context.WithCancel(t.Context())
+		addC := make(chan error, 1)
+		go func() {
+			_, err := c.runtime.Sandbox(t, pod).TryAdd(ctx)
+			addC <- err
+		}()
+		report := c.expect(t, onNetwork(t, c, "waiting"), "", doctor.DiscoverSilent)
+		if !slices.ContainsFunc(report.Findings, func(f doctor.Finding) bool { return contains(f.How, "net1 of pod "+c.ns+"/"+pod.Name) }) {
+			t.Errorf("it was not asked in the pod that waits: %+v", report.Findings)
+		}
+		c.kube.DeletePod(t, pod)
+		if err := <-addC; err == nil {
+			t.Error("ADD without a server succeeds")
+		}
+		cancel()
+	})
 	t.Run("no mask", func(t *testing.T) {
 		cfg := rig.Pool(0, 0)
 		cfg.LeaseFile, cfg.Dnsmasq = c.server.Config().LeaseFile, []string{"--dhcp-option=option:netmask"}
@@ -136,6 +158,13 @@ func TestU27DiscoverOnANetwork(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { c.expect(t, onNetwork(t, c, name), "", want) })
 	}
+	t.Run("a network of the dhcp plugin", func(t *testing.T) {
+		defer c.network(t, "asks", asks, nil)()
+		visit := onNetwork(t, c, "asks")
+		c.expect(t, visit, "", doctor.DHCPSocketMissing, doctor.DiscoverUnmarked)
+		visit.env = map[string]string{"DHCP_ENGINE_DHCP_SOCKET": node.Socket}
+		c.expect(t, visit, "", doctor.DiscoverNoPod)
+	})
 	t.Run("interface taken away", func(t *testing.T) {
 		pod := c.engine.Leases(t)[0].Netns
 		c.node.Run(t, "nsenter", "--net="+pod, "ip", "link", "del", "net1")

@@ -53,7 +53,7 @@ func TestEvent(t *testing.T) {
 	for reason, want := range map[engine.EventReason]string{
 		engine.AddressLeased: "Normal", engine.AddressFound: "Normal", engine.LeaseChanged: "Normal",
 		engine.StillWaiting: "Warning", engine.NoServer: "Warning", engine.LateLease: "Warning", engine.LeaseLost: "Warning",
-		engine.ConflictFound: "Warning", engine.ServerRefused: "Warning", engine.RouteRefused: "Warning",
+		engine.LeaseReleased: "Warning", engine.ConflictFound: "Warning", engine.ServerRefused: "Warning", engine.RouteRefused: "Warning",
 	} {
 		if got := ev.event(attachment("net1", ""), engine.Event{Reason: reason}, time.Now()).Type; got != want {
 			t.Errorf("%s is %s, want %s", reason, got, want)

@@ -157,12 +157,23 @@ func (e *Engine) Release(ctx context.Context, id api.AttachmentID) error {
 	if s == nil {
 		return unknown(id)
 	}
-	switch s.look().phase {
+	v := s.look()
+	switch v.phase {
 	case Superseded:
 		return superseded(s)
 	case Releasing:
 		return ended(id)
 	}
-	s.log.Info("attachment is ended by hand")
-	return e.Detach(ctx, id)
+	s.log.Info("attachment is ended by hand", "address", v.held)
+	if err := e.Detach(ctx, id); err != nil {
+		return err
+	}
+	switch {
+	case !v.held.IsValid():
+	case s.plan.Keep:
+		s.report(LeaseReleased, fmt.Sprintf("address %s was given back by hand: the pod has none until it is made again", v.held))
+	default:
+		s.report(LeaseReleased, fmt.Sprintf("address %s was withdrawn by hand: it is not reported until the pod is made again, and its guest goes on with it", v.held))
+	}
+	return nil
 }

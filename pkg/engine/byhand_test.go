@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/api"
 )
 
@@ -317,6 +319,7 @@ func TestByHandRefused(t *testing.T) {
 
 func TestReleaseByHand(t *testing.T) {
 	simulate(t, func(t *testing.T, w *world) {
+		w.audience = &audience{}
 		w.space("c1", 1)
 		e, _ := w.start()
 		mustAttach(t, e, "c1")
@@ -328,6 +331,27 @@ func TestReleaseByHand(t *testing.T) {
 		nothingLeft(t, w)
 		mustDetach(t, e, "c1") // the pod's own DEL, later
 		wantNotes(t, w)
+		want := []string{"address 10.77.0.50/24 was given back by hand: the pod has none until it is made again"}
+		if diff := cmp.Diff(want, w.audience.eventsOf(LeaseReleased)); diff != "" {
+			t.Errorf("events (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// What is reported of a VM can be withdrawn by hand; nothing is sent for its guest.
+func TestReleaseByHandOfAVM(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world) {
+		ovnWorld(w)
+		w.workload, w.audience = VM, &audience{}
+		e, _ := w.start()
+		mustAttach(t, e, "c1")
+		if err := e.Release(t.Context(), net1("c1")); err != nil {
+			t.Fatal(err)
+		}
+		said := w.audience.eventsOf(LeaseReleased)
+		if len(said) != 1 || !strings.Contains(said[0], "withdrawn by hand") || w.server.releases > 0 {
+			t.Errorf("events %q, DHCPRELEASE: %d", said, w.server.releases)
+		}
 	})
 }
 

@@ -112,6 +112,7 @@ const (
 	LateLease     EventReason = "LateLease"         // a pod that was started without us has its lease now
 	LeaseChanged  EventReason = "LeaseChanged"      // the server changed something in a lease
 	LeaseLost     EventReason = "LeaseLost"         // NAK or expiry
+	LeaseReleased EventReason = "LeaseReleased"     // given back by hand, of a pod that goes on to run
 	ConflictFound EventReason = "AddressConflict"   // somebody else uses the address
 	ServerRefused EventReason = "ServerRefused"     // a server answered that may not
 	RouteRefused  EventReason = "RouteRefused"      // a route of the lease is not safe to install

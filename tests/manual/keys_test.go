@@ -7,40 +7,73 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"net/netip"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/network"
 )
 
-const networkPackage = "../../pkg/engine/network/"
-
 // keys is the table of all keys of a dhcp object: what each takes, as its own error
-// messages say, and what the code says of it.
+// messages say, and what stands above it in the parser.
 func keys(t *testing.T) string {
-	comments := fields(t)
+	file, lines := parsed(t)
+	comments := map[int]string{} // by the line that they stand above
+	for _, c := range file.Comments {
+		comments[lines.Position(c.End()).Line+1] = strings.Join(strings.Fields(c.Text()), " ")
+	}
 	var table strings.Builder
-	table.WriteString("\n## Keys of the dhcp object\n\n| key | takes | in the code |\n|---|---|---|\n")
-	for _, k := range keyTable(t) {
+	table.WriteString("\n## Keys of the dhcp object\n\n[configuration.md](configuration.md#the-dhcp-object) has more of each.\n\n| key | takes | what it is |\n|---|---|---|\n")
+	for _, k := range keyTable(t, file) {
 		name, err := strconv.Unquote(k.Key.(*ast.BasicLit).Value)
 		if err != nil {
 			t.Fatal(err)
 		}
-		comment := comments[target(k.Value)]
+		comment := comments[lines.Position(k.Pos()).Line]
 		if comment == "" {
-			t.Errorf("%s: the field that it fills has no comment", name)
+			t.Errorf("%s: nothing stands above it", name)
 		}
+		checkDefault(t, name, comment)
 		fmt.Fprintf(&table, "| `%s` | %s | %s |\n", name, takes(t, name), strings.ReplaceAll(comment, "|", "\\|"))
 	}
 	return table.String()
 }
 
-// keyTable is the table of keys in the parser.
-func keyTable(t *testing.T) (table []*ast.KeyValueExpr) {
+var defaults = regexp.MustCompile(`; default ("[^"]*"|\[\]|\{\}|true|false|\d+)`)
+
+// checkDefault holds the default that a comment names against the parser.
+func checkDefault(t *testing.T, key, comment string) {
 	t.Helper()
-	ast.Inspect(parsed(t, "parse.go"), func(n ast.Node) bool {
+	m := defaults.FindStringSubmatch(comment)
+	if m == nil {
+		if !strings.Contains(comment, "default") {
+			t.Errorf("%s: nothing is said of a default: %s", key, comment)
+		}
+		return
+	}
+	said, err := network.Parse(json.RawMessage(`{"` + key + `":` + m[1] + `}`))
+	if err != nil {
+		t.Fatalf("%s: %v", key, err)
+	}
+	none, err := network.Parse(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said.ClientIDSet = none.ClientIDSet
+	if diff := cmp.Diff(none, said, cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+		t.Errorf("%s is not %s by default (-default +said):\n%s", key, m[1], diff)
+	}
+}
+
+// keyTable is the table of keys in the parser.
+func keyTable(t *testing.T, file *ast.File) (table []*ast.KeyValueExpr) {
+	t.Helper()
+	ast.Inspect(file, func(n ast.Node) bool {
 		fn, ok := n.(*ast.FuncDecl)
 		if !ok || fn.Name.Name != "keys" {
 			return true
@@ -57,61 +90,15 @@ func keyTable(t *testing.T) (table []*ast.KeyValueExpr) {
 	return table
 }
 
-// target is the field whose address a key's function hands on.
-func target(fn ast.Node) (field string) {
-	ast.Inspect(fn, func(n ast.Node) bool {
-		if u, ok := n.(*ast.UnaryExpr); ok && u.Op == token.AND {
-			if s, ok := u.X.(*ast.SelectorExpr); ok {
-				field = s.Sel.Name
-			}
-		}
-		return true
-	})
-	return field
-}
-
-// fields are the comments on the fields of network.Settings, each on one line. Where a
-// field has a type of its own, that says what it is for.
-func fields(t *testing.T) map[string]string {
+// parsed is the source of the parser of networks.
+func parsed(t *testing.T) (*ast.File, *token.FileSet) {
 	t.Helper()
-	types := map[string]string{}
-	var settings *ast.StructType
-	for _, decl := range parsed(t, "settings.go").Decls {
-		g, ok := decl.(*ast.GenDecl)
-		if !ok || g.Tok != token.TYPE {
-			continue
-		}
-		spec := g.Specs[0].(*ast.TypeSpec)
-		types[spec.Name.Name] = oneLine(g.Doc)
-		if spec.Name.Name == "Settings" {
-			settings = spec.Type.(*ast.StructType)
-		}
-	}
-	comments := map[string]string{}
-	last := ""
-	for _, f := range settings.Fields.List {
-		if f.Doc != nil { // otherwise it goes with the field above
-			last = oneLine(f.Doc)
-		}
-		for _, name := range f.Names {
-			comments[name.Name] = last
-			if typ, ok := f.Type.(*ast.Ident); ok && types[typ.Name] != "" {
-				comments[name.Name] = types[typ.Name]
-			}
-		}
-	}
-	return comments
-}
-
-func oneLine(c *ast.CommentGroup) string { return strings.Join(strings.Fields(c.Text()), " ") }
-
-func parsed(t *testing.T, file string) *ast.File {
-	t.Helper()
-	f, err := parser.ParseFile(token.NewFileSet(), networkPackage+file, nil, parser.ParseComments)
+	lines := token.NewFileSet()
+	file, err := parser.ParseFile(lines, "../../pkg/engine/network/parse.go", nil, parser.ParseComments)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return f
+	return file, lines
 }
 
 var (

@@ -54,44 +54,68 @@ func Parse(raw json.RawMessage) (Settings, error) {
 // Keys are the keys that a dhcp object may have, sorted.
 func Keys() []string { return slices.Sorted(maps.Keys((&decoder{}).keys(new(Settings)))) }
 
-// keys are the keys of a dhcp object, each with what puts its value into s.
-// docs/configuration.md has all of them.
+// keys are the keys of a dhcp object, each with what puts its value into s. What stands
+// above a key is for docs/reference.md; docs/configuration.md tells more of it.
 func (d *decoder) keys(s *Settings) map[string]field {
 	return map[string]field{
-		"socket":   func(path string, v json.RawMessage) { d.socket(path, v, &s.Socket) },
+		// path of the unix socket of dhcp-engine, at most 107 bytes; default "/run/dhcp-meta/engine.sock"
+		"socket": func(path string, v json.RawMessage) { d.socket(path, v, &s.Socket) },
+		// folder that the plugin shares with dhcp-engine, whose --state-dir it is; default "/var/lib/dhcp-meta"
 		"stateDir": func(path string, v json.RawMessage) { d.absPath(path, v, &s.StateDir) },
-		"timeout":  func(path string, v json.RawMessage) { d.timeout(path, v, &s.Timeout) },
-		"mac":      func(path string, v json.RawMessage) { d.choice(path, v, "keep", "derive", &s.DeriveMAC) },
+		// how long DHCP may take at ADD, 1s to 110s; default what the runtime leaves
+		"timeout": func(path string, v json.RawMessage) { d.timeout(path, v, &s.Timeout) },
+		// the interface's own MAC, or one made of namespace, pod, network and interface; default "keep"
+		"mac": func(path string, v json.RawMessage) { d.choice(path, v, "keep", "derive", &s.DeriveMAC) },
+		// client identifier, option 61: mac, none, duid, hex: and digits, or a template; default "mac", for a VM "none"
 		"clientID": func(path string, v json.RawMessage) {
 			s.ClientIDSet = true
 			d.clientID(path, v, &s.ClientID)
 		},
-		"hostname":     func(path string, v json.RawMessage) { d.hostname(path, v, &s.Hostname) },
-		"vendorClass":  func(path string, v json.RawMessage) { d.vendorClass(path, v, &s.VendorClass) },
-		"request":      func(path string, v json.RawMessage) { d.request(path, v, &s.Request) },
-		"require":      func(path string, v json.RawMessage) { d.request(path, v, &s.Require) },
-		"options":      func(path string, v json.RawMessage) { d.options(path, v, &s.Options) },
+		// template of the host name, option 12; an empty one sends none; default "{name}"
+		"hostname": func(path string, v json.RawMessage) { d.hostname(path, v, &s.Hostname) },
+		// vendor class identifier, option 60; not sent by default
+		"vendorClass": func(path string, v json.RawMessage) { d.vendorClass(path, v, &s.VendorClass) },
+		// codes of options to ask for besides those that always are; default []
+		"request": func(path string, v json.RawMessage) { d.request(path, v, &s.Request) },
+		// codes of options without which an offer is not taken; default []
+		"require": func(path string, v json.RawMessage) { d.request(path, v, &s.Require) },
+		// options to send, each a code and a value; default []
+		"options": func(path string, v json.RawMessage) { d.options(path, v, &s.Options) },
+		// whether a default route of the lease is installed; default "never"
 		"defaultRoute": func(path string, v json.RawMessage) { d.choice(path, v, "never", "always", &s.DefaultRoute) },
-		"routeMetric":  func(path string, v json.RawMessage) { d.metric(path, v, &s.RouteMetric) },
-		"routes":       func(path string, v json.RawMessage) { d.routes(path, v, &s.Routes) },
-		"servers":      func(path string, v json.RawMessage) { d.servers(path, v, &s.Servers) },
-		"denyServers":  func(path string, v json.RawMessage) { d.servers(path, v, &s.DenyServers) },
-		"broadcast":    func(path string, v json.RawMessage) { d.bool(path, v, &s.Broadcast) },
-		"rapidCommit":  func(path string, v json.RawMessage) { d.bool(path, v, &s.RapidCommit) },
+		// metric of all routes of the lease; default 0
+		"routeMetric": func(path string, v json.RawMessage) { d.metric(path, v, &s.RouteMetric) },
+		// prefixes, in the lists allow and deny, that narrow which routes of a lease are installed; default {}
+		"routes": func(path string, v json.RawMessage) { d.routes(path, v, &s.Routes) },
+		// server identifiers, option 54, that are listened to, empty for all; default []
+		"servers": func(path string, v json.RawMessage) { d.servers(path, v, &s.Servers) },
+		// server identifiers that are not listened to; default []
+		"denyServers": func(path string, v json.RawMessage) { d.servers(path, v, &s.DenyServers) },
+		// whether servers are asked to answer by broadcast; default false
+		"broadcast": func(path string, v json.RawMessage) { d.bool(path, v, &s.Broadcast) },
+		// whether an address is asked for in two messages, option 80 (RFC 4039); default false
+		"rapidCommit": func(path string, v json.RawMessage) { d.bool(path, v, &s.RapidCommit) },
+		// how an address is looked for on the link before it is used (RFC 5227); default "fast"
 		"conflictDetection": func(path string, v json.RawMessage) {
 			word(d, path, v, &s.ConflictDetection, ConflictDetectionOff, ConflictDetectionFast, ConflictDetectionFull)
 		},
+		// whether conflicts are looked for while the address is in use (RFC 5227, 2.4); default false
 		"defend": func(path string, v json.RawMessage) { d.bool(path, v, &s.Defend) },
+		// what happens when a lease in use comes back with other contents; default "apply"
 		"onChange": func(path string, v json.RawMessage) {
 			word(d, path, v, &s.OnChange, OnChangeApply, OnChangeKeep)
 		},
+		// IPv4 address that is asked for first, option 50; none by default
 		"address": func(path string, v json.RawMessage) { d.address(path, v, &s.Address) },
+		// how far the port of the interface is pinned to the lease; default "auto"
 		"portSecurity": func(path string, v json.RawMessage) {
 			word(d, path, v, &s.PortSecurity, PortSecurityAuto, PortSecurityAddress, PortSecurityMAC)
 		},
+		// what an ADD does while its address cannot be written into the pod's annotation; default "auto"
 		"publish": func(path string, v json.RawMessage) {
 			word(d, path, v, &s.Publish, PublishAuto, PublishRequire, PublishEventual)
 		},
+		// whether a container whose device is on vfio-pci is served, as a VM is; default "refuse"
 		"vfioContainers": func(path string, v json.RawMessage) { d.choice(path, v, "refuse", "discover", &s.DiscoverVFIO) },
 	}
 }

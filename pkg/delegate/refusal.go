@@ -16,10 +16,10 @@ import (
 // plugin stands before it in a list. nad is the NetworkAttachmentDefinition that the
 // configuration names; empty: none.
 func Refusal(name string, stdin []byte, behind bool) (nad string, err error) {
-	if err := speaks(stdin); err != nil {
-		return "", err
-	}
 	c, err := parse(name, stdin)
+	if refused := speaks(stdin); refused != nil { // comes first, and says nothing of the network
+		return c.nad, refused
+	}
 	if err != nil {
 		return c.nad, err
 	}

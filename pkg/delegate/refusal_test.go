@@ -46,11 +46,11 @@ func TestRefusal(t *testing.T) {
 		{"OK behind another", `{"cniVersion":"1.0.0","name":"n",` + body + `}`, true, 0, "", "shop/office"},
 		{"OK wrapping", `{"cniVersion":"1.1.0","name":"n",` + body + `,"delegate":{"type":"macvlan"}}`, false, 0, "", "shop/office"},
 		{"bad the first of a list", `{"cniVersion":"1.0.0","name":"n",` + body + `}`, false, api.CodeConfig, "neither delegate", "shop/office"},
-		{"bad old version", `{"cniVersion":"0.2.0","name":"n",` + body + `}`, true, types.ErrIncompatibleCNIVersion, "0.2.0", ""},
-		{"bad no version", `{"name":"n",` + body + `}`, true, types.ErrIncompatibleCNIVersion, "0.1.0", ""},
-		{"bad no such version", `{"cniVersion":"2.0.0","name":"n",` + body + `}`, true, types.ErrIncompatibleCNIVersion, "2.0.0", ""},
-		{"bad version that is a number", `{"cniVersion":1,"name":"n",` + body + `}`, true, types.ErrDecodingFailure, "cniVersion", ""},
-		{"bad name", `{"cniVersion":"1.0.0","name":"a b",` + body + `}`, true, api.CodeConfig, "a b", ""},
+		{"bad old version", `{"cniVersion":"0.2.0","name":"n",` + body + `}`, true, types.ErrIncompatibleCNIVersion, "0.2.0", "shop/office"},
+		{"bad no version", `{"name":"n",` + body + `}`, true, types.ErrIncompatibleCNIVersion, "0.1.0", "shop/office"},
+		{"bad no such version", `{"cniVersion":"2.0.0","name":"n",` + body + `}`, true, types.ErrIncompatibleCNIVersion, "2.0.0", "shop/office"},
+		{"bad version that is a number", `{"cniVersion":1,"name":"n",` + body + `}`, true, types.ErrDecodingFailure, "cniVersion", "shop/office"},
+		{"bad name", `{"cniVersion":"1.0.0","name":"a b",` + body + `}`, true, api.CodeConfig, "a b", "shop/office"},
 		{"bad JSON", `{"cniVersion":`, true, types.ErrDecodingFailure, "", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

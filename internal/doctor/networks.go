@@ -36,17 +36,23 @@ const (
 // definition is a NetworkAttachmentDefinition, as far as it is looked at.
 type definition struct {
 	name string // namespace/name
+	nad  *nadv1.NetworkAttachmentDefinition
 	// ours: its addresses come by us; annotated: by its annotation.
 	ours, annotated bool
 	settings        network.Settings
-	// unread is why nobody can make a call of its configuration, wrong why an ADD is
-	// refused, at least.
-	unread, wrong error
-	// passed says that it is marked by its annotation, and that no call of its plugins
-	// can be known for one of it.
+	// unread is why nobody can make a call of its configuration.
+	unread error
+	// refused is why the plugin refuses its calls, in their order. described is why the
+	// engine refuses an ADD on it for what the definition itself says.
+	refused   []error
+	described error
+	// passed says that it is meant to be ours, and that no call of its plugins can be
+	// known for one of ours.
 	passed bool
-	// names are the definitions that its configuration gives out for itself.
+	// names are the definitions that its calls go by, by their names: its own too.
 	names []string
+	// interposed are the plugins under whose names dhcp-meta must be found.
+	interposed []string
 	// misread is what stands under the key dhcp and makes it nobody's of ours.
 	misread string
 	// plugins are all in its configuration, each after that which wraps it.
@@ -77,11 +83,13 @@ func (p pluginConf) all() []pluginConf {
 	return list
 }
 
-func define(nad *nadv1.NetworkAttachmentDefinition) definition {
-	d := definition{name: nad.Namespace + "/" + nad.Name, annotated: kube.Annotated(nad)}
-	d.ours, d.settings, d.wrong = kube.Describe(nad)
+// define reads a definition; marked tells which ones are ours by their annotations.
+func define(nad *nadv1.NetworkAttachmentDefinition, marked func(name string) bool) definition {
+	d := definition{name: nad.Namespace + "/" + nad.Name, nad: nad, annotated: kube.Annotated(nad)}
+	d.ours, d.settings = kube.Describe(nad)
+	d.described = kube.Refusal(nad, nad)
 	var outer pluginConf
-	if json.Unmarshal([]byte(nad.Spec.Config), &outer) == nil { // otherwise unread or wrong has it
+	if json.Unmarshal([]byte(nad.Spec.Config), &outer) == nil { // otherwise unread or described has it
 		d.plugins = outer.all()
 	}
 	all, err := callsOf(nad)
@@ -90,8 +98,20 @@ func define(nad *nadv1.NetworkAttachmentDefinition) definition {
 		d.ours = d.ours || strings.Contains(nad.Spec.Config, "dhcp") // it cannot be told more surely
 		return d
 	}
-	d.judgeCalls(all)
+	d.judgeCalls(all, marked)
 	return d
+}
+
+// defineAll reads definitions, of which one may name another.
+func defineAll(list []nadv1.NetworkAttachmentDefinition) (all []definition) {
+	marks := map[string]bool{}
+	for i := range list {
+		marks[list[i].Namespace+"/"+list[i].Name] = kube.Annotated(&list[i])
+	}
+	for i := range list {
+		all = append(all, define(&list[i], func(name string) bool { return marks[name] }))
+	}
+	return all
 }
 
 // call is one of a plugin, as an ADD on a network makes it.
@@ -144,47 +164,46 @@ func (c call) dhcp() string {
 
 // judgeCalls holds the calls that come to us against the rules of an ADD. Under another
 // plugin's name only those do that are known for ours, by a dhcp object or by the name
-// of a marked definition.
-func (d *definition) judgeCalls(all []call) {
+// of a marked definition, as aside.Run has it; there dhcp-meta must be found.
+func (d *definition) judgeCalls(all []call, marked func(name string) bool) {
 	own := slices.ContainsFunc(all, func(c call) bool { return c.plugin == ourType })
-	d.ours = d.ours || own
-	d.passed = d.ours && len(all) > 0 && !d.asks()
+	served := false
 	for _, c := range all {
-		if own && c.plugin != ourType {
+		named, err := delegate.Refusal(c.plugin, c.conf, c.behind)
+		switch text := c.dhcp(); {
+		case c.plugin == ourType:
+		case own:
 			continue
-		}
-		object := strings.HasPrefix(c.dhcp(), "{")
-		if !d.ours {
-			if text := c.dhcp(); !object && text != "" && text != "null" {
-				d.misread = text
+		case strings.HasPrefix(text, "{"), marked(named):
+			d.interposed = append(d.interposed, c.plugin)
+		default:
+			if text != "null" {
+				d.misread = cmp.Or(d.misread, text)
 			}
 			continue
 		}
-		named, err := delegate.Refusal(c.plugin, c.conf, c.behind)
-		if !own && !object && named != d.name {
-			continue
-		}
-		d.passed = false
-		if err != nil && (d.wrong == nil || !strings.Contains(d.wrong.Error(), err.Error())) {
-			d.wrong = errors.Join(d.wrong, err)
-		}
-		if named != "" && named != d.name {
+		served = true
+		d.refused = also(d.refused, err)
+		if named = cmp.Or(named, d.name); !slices.Contains(d.names, named) {
 			d.names = append(d.names, named)
 		}
 	}
+	d.ours = d.ours || served
+	d.passed = d.ours && len(all) > 0 && !served && !d.asks()
+	switch {
+	case d.passed && d.annotated: // whoever tells the plugin of the mark needs this too
+		d.interposed = []string{all[0].plugin}
+	case !served && !d.passed: // the pod names it
+		d.names = []string{d.name}
+	}
 }
 
-// interposed are the plugins under whose names dhcp-meta must be found.
-func (d definition) interposed() (names []string) {
-	if !d.ours || slices.ContainsFunc(d.plugins, func(p pluginConf) bool { return p.Type == ourType }) {
-		return nil
+// also adds an error that is not told yet.
+func also(told []error, err error) []error {
+	if err == nil || slices.ContainsFunc(told, func(t error) bool { return strings.Contains(t.Error(), err.Error()) }) {
+		return told
 	}
-	for _, p := range d.plugins {
-		if p.Type != "" {
-			names = append(names, p.Type)
-		}
-	}
-	return names
+	return append(told, err)
 }
 
 // asks tells whether a plugin asks the IPAM plugin dhcp.
@@ -202,9 +221,7 @@ func (c *cluster) readNetworks(ctx context.Context) {
 		c.networkErr = err
 		return
 	}
-	for i := range list.Items {
-		c.networks = append(c.networks, define(&list.Items[i]))
-	}
+	c.networks = defineAll(list.Items)
 }
 
 // networks are the definitions that are known.
@@ -288,32 +305,57 @@ func (e *examination) judgeADD(d definition) []Finding {
 	wrong := func(level Level, what, how, do string) []Finding {
 		return []Finding{{NetworkWrong, level, what, how, do}}
 	}
+	refused := d.refused // the plugin looks before it asks the engine
+	if slices.Contains(d.names, d.name) {
+		refused = also(refused, d.described)
+	}
+	fails := func(err error) string {
+		return fmt.Sprintf("each ADD on network %s fails with code %d", d.name, api.CodeOf(err))
+	}
 	switch {
 	case d.unread != nil:
 		return wrong(Error, "each ADD on network "+d.name+" fails: Multus cannot read its configuration", d.unread.Error(), mend)
-	case d.wrong != nil:
-		return wrong(Error, fmt.Sprintf("each ADD on network %s fails with code %d", d.name, api.CodeOf(d.wrong)), d.wrong.Error(), mend)
-	case d.passed:
+	case d.passed && d.annotated:
 		return wrong(Error, "network "+d.name+" gets no address by DHCP: its plugin is not told that it is marked",
-			seen("it is marked by an annotation, and netAttachDefName of its configuration does not say %q", d.name),
+			seen("it is marked by an annotation, and netAttachDefName of its configuration does not say %q%s", d.name, besides(d.described)),
 			fmt.Sprintf("set \"netAttachDefName\": %q in it, or \"dhcp\": {} in the place of the annotation", d.name))
+	case d.passed:
+		return wrong(Warning, "it is its plugin's affair whether network "+d.name+" gets an address by DHCP",
+			"a dhcp object, or our type, stands deeper in its configuration than the plugins that Multus calls",
+			"write \"dhcp\": {} beside the type of the plugin that makes the interface, unless that one calls another plugin with what it has")
+	case len(refused) > 0:
+		return wrong(Error, fails(refused[0]), errors.Join(refused...).Error(), mend)
 	}
-	fails := fmt.Sprintf("each ADD on network %s fails with code %d", d.name, api.CodeConfig)
 	remedy := fmt.Sprintf("write \"netAttachDefName\": %q, or take it out", d.name)
 	var found []Finding
 	for _, name := range d.names {
-		i := slices.IndexFunc(e.networks(), func(other definition) bool { return other.name == name })
-		how := seen("netAttachDefName in its configuration is %q", name)
-		switch {
-		case i < 0:
-			found = append(found, wrong(Error, fails, how+", and there is no such definition", remedy)...)
-		case e.networks()[i].wrong != nil:
-			found = append(found, wrong(Error, fails, how+", of which: "+e.networks()[i].wrong.Error(), remedy)...)
-		default:
-			found = append(found, wrong(Warning, "network "+d.name+" goes by the annotations of another one, "+name, how, remedy)...)
+		if name == d.name {
+			continue
 		}
+		how := seen("netAttachDefName in its configuration is %q", name)
+		i := slices.IndexFunc(e.networks(), func(other definition) bool { return other.name == name })
+		if i < 0 {
+			found = append(found, wrong(Error, fails(errNoDefinition), how+", and "+errNoDefinition.Error(), remedy)...)
+			continue
+		}
+		if err := kube.Refusal(d.nad, e.networks()[i].nad); err != nil {
+			found = append(found, wrong(Error, fails(err), how+", of which: "+err.Error(), remedy)...)
+			continue
+		}
+		found = append(found, wrong(Warning, "network "+d.name+" goes by the annotations of another one, "+name, how, remedy)...)
 	}
 	return found
+}
+
+// errNoDefinition is what the engine has against a name that nobody has.
+var errNoDefinition = api.WithCode(api.CodeConfig, errors.New("there is no such definition"))
+
+// besides adds an error to what is said, where there is one.
+func besides(err error) string {
+	if err == nil {
+		return ""
+	}
+	return "; besides: " + err.Error()
 }
 
 // slowest is how long an ADD may take with a server that is well: its ping check, a

@@ -153,7 +153,7 @@ func (j *judgement) run() []Finding {
 	}
 	needed := map[string]string{} // plugin: network
 	for _, d := range j.networks {
-		for _, name := range d.interposed() {
+		for _, name := range d.interposed {
 			needed[name] = d.name
 		}
 		j.delegates(d)
@@ -169,13 +169,14 @@ func (j *judgement) run() []Finding {
 	return j.found
 }
 
-// delegates looks for the plugins that a network of type dhcp-meta wraps.
+// delegates looks for the plugins of a network of ours before which nobody has to stand:
+// those that dhcp-meta wraps under its own name, and the others of its list.
 func (j *judgement) delegates(d definition) {
-	if !d.ours || len(d.interposed()) > 0 {
+	if !d.ours || d.unread != nil {
 		return
 	}
 	for _, p := range d.plugins {
-		if p.Type == "" || p.Type == ourType {
+		if p.Type == "" || p.Type == ourType || slices.Contains(d.interposed, p.Type) {
 			continue
 		}
 		if got, ok := j.first(j.search, p.Type); ok {

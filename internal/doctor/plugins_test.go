@@ -51,7 +51,7 @@ var (
 // Nobody is told to say to Multus what it was told.
 func TestRemedies(t *testing.T) {
 	well := fakeShelf{bin + "/dhcp-meta": own, bin + "/" + ovn: theirs, front + "/" + ovn: own, bin + "/macvlan": theirs}
-	localnet := definition{name: "a/localnet", ours: true, plugins: []pluginConf{{Type: ovn}}}
+	localnet := definition{name: "a/localnet", ours: true, interposed: []string{ovn}, plugins: []pluginConf{{Type: ovn}}}
 	office := definition{name: "a/office", ours: true, plugins: []pluginConf{{Type: ourType}, {Type: "macvlan"}}}
 	for name, tt := range map[string]struct {
 		without  string
@@ -111,7 +111,7 @@ func TestToldToSwap(t *testing.T) {
 	}{
 		"absent":            {want: map[ID]Level{BehindMissing: Warning}},
 		"in its place":      {put: theirs, there: true, want: map[ID]Level{SwapUndone: Warning}},
-		"in its place, due": {put: theirs, there: true, networks: []definition{{name: "a/b", ours: true, plugins: []pluginConf{{Type: ovn}}}}, want: map[ID]Level{SwapUndone: Error}},
+		"in its place, due": {put: theirs, there: true, networks: []definition{{name: "a/b", ours: true, interposed: []string{ovn}, plugins: []pluginConf{{Type: ovn}}}}, want: map[ID]Level{SwapUndone: Error}},
 		"nothing behind us": {put: own, there: true, want: map[ID]Level{BehindMissing: Warning}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -142,9 +142,10 @@ func TestPlugins(t *testing.T) {
 	searchPath := fakeShelf{bin + "/dhcp-meta": own, bin + "/" + ovn: theirs, front + "/" + ovn: own, bin + "/macvlan": theirs}
 	swapped := fakeShelf{bin + "/dhcp-meta": own, bin + "/" + ovn: own, set + "/" + ovn: theirs, bin + "/macvlan": theirs}
 	both := []string{front, bin}
-	localnet := definition{name: "a/localnet", ours: true, plugins: []pluginConf{{Type: ovn}}}
+	localnet := definition{name: "a/localnet", ours: true, interposed: []string{ovn}, plugins: []pluginConf{{Type: ovn}}}
 	office := definition{name: "a/office", ours: true, plugins: []pluginConf{{Type: ourType}, {Type: "macvlan"}}}
 	foreign := definition{name: "a/other", plugins: []pluginConf{{Type: "bridge"}}}
+	tuned := definition{name: "a/tuned", ours: true, interposed: []string{ovn}, plugins: []pluginConf{{}, {Type: ovn}, {Type: "tuning"}}}
 	networks := []definition{localnet, office, foreign}
 	for name, tt := range map[string]struct {
 		shelf    fakeShelf
@@ -172,6 +173,8 @@ func TestPlugins(t *testing.T) {
 		"swap undone":              {swapped, "", fakeShelf{bin + "/" + ovn: theirs}, []string{bin}, false, networks, map[ID]Level{SwapUndone: Error}},
 		"plugin missing":           {searchPath, bin + "/dhcp-meta", nil, both, false, networks, map[ID]Level{PluginMissing: Error}},
 		"no macvlan":               {searchPath, bin + "/macvlan", nil, both, false, networks, map[ID]Level{DelegateMissing: Error}},
+		"another of its list":      {searchPath, "", fakeShelf{bin + "/tuning": theirs}, both, false, []definition{tuned}, nil},
+		"no other of its list":     {searchPath, "", nil, both, false, []definition{tuned}, map[ID]Level{DelegateMissing: Error}},
 		"real one not executable":  {searchPath, "", fakeShelf{bin + "/" + ovn: {}}, both, false, networks, map[ID]Level{PluginNoProgram: Error}},
 		"real one of s390":         {searchPath, "", fakeShelf{bin + "/" + ovn: {executable: true, foreign: "s390"}}, both, false, networks, map[ID]Level{PluginArchitecture: Error}},
 		"older wrapper":            {searchPath, "", fakeShelf{front + "/" + ovn: {ours: true, executable: true}}, both, false, networks, map[ID]Level{PluginVersion: Warning}},

@@ -59,6 +59,7 @@ func examine(cfg config) doctor.Config {
 			Address: cfg.northbound.address,
 			TLS:     ovnnb.TLS{CA: cfg.northbound.ca, Certificate: cfg.northbound.cert, Key: cfg.northbound.key},
 		},
+		Installer: planOf,
 	}
 	if own, err := os.Executable(); err == nil {
 		exam.OwnPlugin = filepath.Join(filepath.Dir(own), "dhcp-meta")

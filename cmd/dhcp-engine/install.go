@@ -23,21 +23,46 @@ func (in *input) mode() *string {
 	return in.text("mode", string(install.Plain), "`mode`: plain, search-path, swap or drop-in")
 }
 
+// rawInstall is what install is told, as it was given.
+type rawInstall struct {
+	dir, mode *string
+	wrap      *[]string
+	watch     *bool
+}
+
+func declareInstall(in *input) rawInstall {
+	r := rawInstall{dir: in.binDir(), mode: in.mode(), wrap: new([]string)}
+	in.flags.Func("wrap", "`name` of a plugin to stand in front of (search-path), or in the place of (swap); repeatable",
+		func(name string) error { *r.wrap = append(*r.wrap, name); return nil })
+	r.watch = in.yes("watch", "stay, and wrap again what others install over it (swap, drop-in), until SIGTERM")
+	return r
+}
+
+func (r rawInstall) plan() install.Plan {
+	return install.Plan{Mode: install.Mode(*r.mode), Wrap: *r.wrap}
+}
+
+// planOf is what an install with these flags and variables plans, in another container;
+// whether it is a plan that can be is not looked at.
+func planOf(args, environment []string) (install.Plan, error) {
+	in := newInput("install", environment)
+	r := declareInstall(in)
+	if err := in.parse(args); err != nil {
+		return install.Plan{}, err
+	}
+	return r.plan(), nil
+}
+
 // runInstall is `dhcp-engine install`.
 func runInstall(ctx context.Context, args []string, std streams) error {
 	in := newInput("install", std.environment)
-	dir := in.binDir()
-	mode := in.mode()
-	var plan install.Plan
-	in.flags.Func("wrap", "`name` of a plugin to stand in front of (search-path), or in the place of (swap); repeatable",
-		func(name string) error { plan.Wrap = append(plan.Wrap, name); return nil })
-	watch := in.yes("watch", "stay, and wrap again what others install over it (swap, drop-in), until SIGTERM")
+	r := declareInstall(in)
 	if err := in.parse(args); err != nil {
 		return err
 	}
-	plan.Mode = install.Mode(*mode)
+	plan := r.plan()
 	in.check("mode", plan.Check())
-	if *watch && plan.Mode != install.Swap && plan.Mode != install.DropIn {
+	if *r.watch && plan.Mode != install.Swap && plan.Mode != install.DropIn {
 		in.check("watch", errors.New("only in the modes swap and drop-in others can come into our place"))
 	}
 	if err := in.err(); err != nil {
@@ -47,9 +72,9 @@ func runInstall(ctx context.Context, args []string, std streams) error {
 	if err != nil {
 		return fmt.Errorf("install: %w", err)
 	}
-	f := &install.Folder{Dir: *dir, Program: program, Log: slog.New(slog.NewTextHandler(std.stderr, nil))}
+	f := &install.Folder{Dir: *r.dir, Program: program, Log: slog.New(slog.NewTextHandler(std.stderr, nil))}
 	if err = f.Check(); err == nil {
-		if *watch {
+		if *r.watch {
 			err = f.Watch(ctx, plan)
 		} else {
 			err = f.Install(plan)

@@ -55,8 +55,7 @@ func (v variables) unknown() []error {
 func knownVariables() []string {
 	in := newInput("", nil)
 	declareEngine(in)
-	in.binDir()
-	in.mode()
+	declareInstall(in)
 	var names []string
 	for name := range in.env {
 		names = append(names, envName(name))

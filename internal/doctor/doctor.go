@@ -19,6 +19,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/dhcp-meta/dhcp-meta/internal/install"
 	"github.com/dhcp-meta/dhcp-meta/internal/ovnnb"
 	"github.com/dhcp-meta/dhcp-meta/pkg/sriov"
 )
@@ -74,6 +75,9 @@ type Config struct {
 	OwnPlugin string
 	// BinDir is the folder of the node's CNI plugins.
 	BinDir string
+	// Installer reads what an installer of ours is told by the words behind install and
+	// by its variables, "NAME=value" each. Its error is that it would not take them.
+	Installer func(args, environment []string) (install.Plan, error)
 
 	Socket, StateDir string
 	// MetricsAddress is where the engine serves its metrics; empty: nowhere.

@@ -6,9 +6,7 @@ import (
 	"debug/buildinfo"
 	"debug/elf"
 	"errors"
-	"flag"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -63,7 +61,7 @@ func (e *examination) checkPlugins(context.Context) ([]Finding, string) {
 	}
 	j := judgement{shelf: s, binDir: e.cfg.BinDir, search: []string{e.cfg.BinDir}, networks: e.networks()}
 	if e.cluster != nil {
-		j.told = toldToWrap(e.cluster.pods)
+		j.told = toldToWrap(e.cluster.pods, e.cfg.Installer)
 	}
 	if e.multus != nil && e.multus.known() {
 		j.search, j.known = e.multus.Search(), true
@@ -74,7 +72,7 @@ func (e *examination) checkPlugins(context.Context) ([]Finding, string) {
 
 // toldToWrap finds, in the pods of a node, installers of ours and the plugins before or
 // in whose place they are told to put ours.
-func toldToWrap(pods []corev1.Pod) map[string]install.Mode {
+func toldToWrap(pods []corev1.Pod, installer func(args, environment []string) (install.Plan, error)) map[string]install.Mode {
 	told := map[string]install.Mode{}
 	for _, pod := range pods {
 		for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
@@ -83,22 +81,16 @@ func toldToWrap(pods []corev1.Pod) map[string]install.Mode {
 			if at < 0 {
 				continue
 			}
-			mode := ""
-			if i := slices.IndexFunc(c.Env, func(v corev1.EnvVar) bool { return v.Name == "DHCP_ENGINE_MODE" }); i >= 0 {
-				mode = c.Env[i].Value
+			var environment []string
+			for _, v := range c.Env {
+				environment = append(environment, v.Name+"="+v.Value)
 			}
-			var names []string
-			flags := flag.NewFlagSet("install", flag.ContinueOnError)
-			flags.SetOutput(io.Discard)
-			flags.String("bin-dir", "", "")
-			flags.Bool("watch", false, "")
-			flags.StringVar(&mode, "mode", mode, "")
-			flags.Func("wrap", "", func(name string) error { names = append(names, name); return nil })
-			if flags.Parse(words[at+1:]) != nil { // not ours, or it does not run
+			plan, err := installer(words[at+1:], environment)
+			if err != nil { // not ours, or it does not run
 				continue
 			}
-			for _, name := range names {
-				told[name] = install.Mode(mode)
+			for _, name := range plan.Wrap {
+				told[name] = plan.Mode
 			}
 		}
 	}

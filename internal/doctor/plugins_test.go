@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"errors"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -81,20 +82,30 @@ func TestRemedies(t *testing.T) {
 	}
 }
 
-// What an installer is told is found as itself finds it.
+// Installers are asked what they make of their words and variables; cmd/dhcp-engine has
+// the one that is asked.
 func TestToldToWrap(t *testing.T) {
+	installer := func(args, environment []string) (install.Plan, error) {
+		switch strings.Join(args, " ") + " " + strings.Join(environment, " ") {
+		case "--wrap=a --wrap b A=1 B=":
+			return install.Plan{Mode: install.Swap, Wrap: []string{"a", "b"}}, nil
+		case "-wrap=a ":
+			return install.Plan{Mode: install.SearchPath, Wrap: []string{"a"}}, nil
+		}
+		return install.Plan{}, errors.New("unknown flag")
+	}
 	for _, tt := range []struct {
 		c    corev1.Container
 		want map[string]install.Mode
 	}{
-		{corev1.Container{Args: []string{"install", "--bin-dir=/b", "--mode=swap", "--wrap=a", "--wrap", "b", "--watch"}}, map[string]install.Mode{"a": install.Swap, "b": install.Swap}},
-		{corev1.Container{Command: []string{"/usr/bin/dhcp-engine", "install"}, Args: []string{"-mode", "search-path", "-wrap=a"}}, map[string]install.Mode{"a": install.SearchPath}},
-		{corev1.Container{Args: []string{"install", "--wrap=a"}, Env: []corev1.EnvVar{{Name: "DHCP_ENGINE_MODE", Value: "swap"}}}, map[string]install.Mode{"a": install.Swap}},
+		{corev1.Container{Args: []string{"install", "--wrap=a", "--wrap", "b"}, Env: []corev1.EnvVar{{Name: "A", Value: "1"}, {Name: "B"}}},
+			map[string]install.Mode{"a": install.Swap, "b": install.Swap}},
+		{corev1.Container{Command: []string{"/usr/bin/dhcp-engine", "install"}, Args: []string{"-wrap=a"}}, map[string]install.Mode{"a": install.SearchPath}},
 		{corev1.Container{Args: []string{"install", "--everything", "--wrap=a"}}, nil}, // another's
 		{corev1.Container{Args: []string{"run"}}, nil},
 	} {
 		pods := []corev1.Pod{{Spec: corev1.PodSpec{Containers: []corev1.Container{tt.c}}}, {Spec: corev1.PodSpec{InitContainers: []corev1.Container{tt.c}}}}
-		if got := toldToWrap(pods); !maps.Equal(got, tt.want) {
+		if got := toldToWrap(pods, installer); !maps.Equal(got, tt.want) {
 			t.Errorf("%v: %v, want %v", tt.c.Args, got, tt.want)
 		}
 	}

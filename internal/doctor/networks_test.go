@@ -129,6 +129,8 @@ func TestWhatAnADDFailsWith(t *testing.T) {
 		"marked, old version":       {`{"cniVersion":"0.2.0","name":"n","type":"bridge","netAttachDefName":"shop/n"}`, marked, nil, Error, "with code 1", []string{"0.2.0"}},
 		"marked, bad name":          {`{"cniVersion":"1.0.0","name":"n/x","type":"bridge","netAttachDefName":"shop/n"}`, marked, nil, Error, "with code 7", []string{"n/x"}},
 		"marked wrongly, not told":  {head + `"type":"bridge"}`, map[string]string{"dhcp-meta.io/ipam": "x"}, nil, Error, "is not told", []string{"netAttachDefName", "dhcp-meta.io/ipam"}},
+		"marked wrongly, and asks":  {head + `"type":"bridge","ipam":{"type":"dhcp"}}`, map[string]string{"dhcp-meta.io/ipam": "x"}, nil, Error, "with code 7", []string{"dhcp-meta.io/ipam"}},
+		"marked wrongly, in a file": {"", map[string]string{"dhcp-meta.io/ipam": "x"}, nil, Error, "with code 7", []string{"dhcp-meta.io/ipam"}},
 		"too deep":                  {head + `"type":"bridge","delegate":{"type":"macvlan","dhcp":{}}}`, nil, nil, Warning, "its plugin's affair", []string{"deeper"}},
 		"names none there is":       {named + `}`, nil, nil, Error, "with code 7", []string{"shop/other", "no such"}},
 		"names one marked wrongly":  {named + `}`, nil, other(ours+macv+`}`, map[string]string{"dhcp-meta.io/ipam": "x"}), Error, "with code 7", []string{"of which", "dhcp-meta.io/ipam"}},

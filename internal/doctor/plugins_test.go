@@ -186,6 +186,7 @@ func TestPlugins(t *testing.T) {
 		"no macvlan":               {searchPath, bin + "/macvlan", nil, both, false, networks, map[ID]Level{DelegateMissing: Error}},
 		"another of its list":      {searchPath, "", fakeShelf{bin + "/tuning": theirs}, both, false, []definition{tuned}, nil},
 		"no other of its list":     {searchPath, "", nil, both, false, []definition{tuned}, map[ID]Level{DelegateMissing: Error}},
+		"of a call that is none":   {searchPath, "", nil, both, false, []definition{{name: "a/cut", ours: true, unread: errors.New("no type"), plugins: []pluginConf{{Type: "gone"}}}}, nil},
 		"real one not executable":  {searchPath, "", fakeShelf{bin + "/" + ovn: {}}, both, false, networks, map[ID]Level{PluginNoProgram: Error}},
 		"real one of s390":         {searchPath, "", fakeShelf{bin + "/" + ovn: {executable: true, foreign: "s390"}}, both, false, networks, map[ID]Level{PluginArchitecture: Error}},
 		"older wrapper":            {searchPath, "", fakeShelf{front + "/" + ovn: {ours: true, executable: true}}, both, false, networks, map[ID]Level{PluginVersion: Warning}},

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -96,7 +95,6 @@ func (o *opening) close() {
 // already. Events only say when to look again; so none that is lost or for
 // another interface does harm.
 func (o *opening) waitForCarrier(ctx context.Context) error {
-	start := time.Now()
 	stop := context.AfterFunc(ctx, o.events.Close)
 	defer stop()
 	for {
@@ -116,7 +114,6 @@ func (o *opening) waitForCarrier(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return &noCarrier{
 				ifName: o.k.target.IfName,
-				waited: time.Since(start),
 				cause:  context.Cause(ctx),
 			}
 		case err == nil, errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.EINTR):
@@ -137,13 +134,11 @@ func hasCarrier(flags uint32) bool {
 // noCarrier is the error of an interface that did not come up in time.
 type noCarrier struct {
 	ifName string
-	waited time.Duration
 	cause  error
 }
 
 func (e *noCarrier) Error() string {
-	return fmt.Sprintf("%s has no carrier (waited %s): is the other end of the link up?",
-		e.ifName, e.waited.Round(100*time.Millisecond))
+	return fmt.Sprintf("%s has no carrier: is the other end of the link up?", e.ifName)
 }
 
 func (e *noCarrier) Unwrap() error { return e.cause }

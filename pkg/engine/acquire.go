@@ -63,8 +63,8 @@ func (s *session) deriveMAC(ctx context.Context) error {
 // and published, a borrowed device is back, and the older sessions are superseded.
 // On failure nothing is left of it.
 func (s *session) acquire(ctx context.Context, prior *Record, older []*session) error {
-	if s.engine.ending(s.att.Pod) { // from here on it is told
-		return errEnding
+	if s.engine.ending(s.att.Pod) { // nobody was told while there was no session
+		s.engine.giveUp(s.att.Pod)
 	}
 	s.adding = true
 	defer func() { s.adding, s.wordAt = false, time.Time{} }()
@@ -103,14 +103,23 @@ func (s *session) acquireOn(ctx context.Context, w *wire, prior *Record, older [
 	s.machine = s.newMachine()
 	s.tally = tally{begun: s.cfg.Now()}
 	s.wordAt = s.tally.begun.Add(wordAfter)
+	start := dhcp4.Start{}
+	sent := true
+	inherit := func() (err error) {
+		start.Previous, sent, err = s.inherit(ctx, w, *prior)
+		return err
+	}
+	own := prior != nil && prior.AttachmentID == s.rec.AttachmentID
+	if own { // from here on nobody else has it, whether the port opens or not
+		if err := inherit(); err != nil {
+			return err
+		}
+	}
 	if err := s.openForADD(ctx, w); err != nil {
 		return err
 	}
-	start := dhcp4.Start{}
-	sent := true
-	if prior != nil {
-		var err error
-		if start.Previous, sent, err = s.inherit(ctx, w, *prior); err != nil {
+	if prior != nil && !own {
+		if err := inherit(); err != nil {
 			return err
 		}
 	}
@@ -189,12 +198,20 @@ func (s *session) openForADD(ctx context.Context, w *wire) error {
 	return err
 }
 
-// lacking tells people what an ADD is waiting for. While a server's answer is being
-// dealt with, that is put off.
+// lacking tells people what an ADD is waiting for. While an offered address is asked for
+// that is put off, but not for long, and while it is probed.
 func (s *session) lacking(w *wire) {
-	if st := s.machine.State(); st == dhcp4.Requesting || st == dhcp4.Probing {
-		s.wordAt = s.cfg.Now().Add(wordAfter / 3)
+	const putOff = wordAfter / 3
+	now := s.cfg.Now()
+	switch s.machine.State() {
+	case dhcp4.Probing:
+		s.wordAt = now.Add(putOff)
 		return
+	case dhcp4.Requesting:
+		if latest := s.tally.begun.Add(wordAfter + putOff); now.Before(latest) {
+			s.wordAt = latest
+			return
+		}
 	}
 	switch t := s.tally; {
 	case t.conflict != nil: // it has an event of its own
@@ -229,10 +246,14 @@ func (s *session) explain(err error, took time.Duration) error {
 	}
 	where := fmt.Sprintf("%s (%s) on network %s", s.rec.IfName, who, s.rec.Network)
 	t := s.tally
-	if !s.outOfTime(err) {
+	took = took.Round(100 * time.Millisecond)
+	switch {
+	case s.outOfTime(err):
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("no lease for %s within %s: %w", where, took, err)
+	default:
 		return fmt.Errorf("no lease for %s: %w", where, err)
 	}
-	took = took.Round(100 * time.Millisecond)
 	switch {
 	case t.conflict != nil:
 		err = fmt.Errorf("%w; every address offered within %s was declined", t.conflict, took)

@@ -22,7 +22,7 @@ func (e *Engine) Prepare(ctx context.Context, r api.Request) error {
 	if err := e.cfg.Store.Check(); err != nil {
 		return api.WithCode(api.CodeTryAgain, err)
 	}
-	b, err := e.brief(ctx, r)
+	b, err := e.briefToAdd(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -40,6 +40,16 @@ func (e *Engine) Prepare(ctx context.Context, r api.Request) error {
 	}
 	defer done()
 	return api.WithCode(api.CodeTryAgain, e.resetPublished(ctx, b.rec))
+}
+
+// briefToAdd is brief for a pod that shall have an address: one that is being deleted
+// needs none, and what it has stays as it is.
+func (e *Engine) briefToAdd(ctx context.Context, r api.Request) (briefing, error) {
+	b, err := e.brief(ctx, r)
+	if err == nil && e.ending(b.rec.Pod) {
+		err = api.WithCode(api.CodeTryAgain, fmt.Errorf("no lease for %s of pod %s/%s: %w", r.IfName, b.rec.Pod.Namespace, b.rec.Pod.Name, errEnding))
+	}
+	return b, err
 }
 
 // codeOfLook is the code for an interface that could not be looked at: the caller
@@ -88,7 +98,7 @@ const (
 
 // attach is an Attach whose turn has come.
 func (e *Engine) attach(ctx context.Context, r api.Request, start time.Time, when moment) (api.Lease, error) {
-	b, err := e.brief(ctx, r)
+	b, err := e.briefToAdd(ctx, r)
 	if err != nil {
 		return api.Lease{}, err
 	}
@@ -130,13 +140,17 @@ func (e *Engine) attach(ctx context.Context, r api.Request, start time.Time, whe
 // the same id; nil: there is none.
 func (e *Engine) attachTo(ctx context.Context, b briefing, link Link, old *session, start time.Time) (api.Lease, error) {
 	var prior *Record
+	var retired []*session
 	if old != nil {
 		if v := old.look(); e.stands(ctx, old, v, b.rec, link) {
 			return answer(v), api.WithCode(api.CodeTryAgain, e.publishAgain(ctx, old, v))
 		}
-		if prior = e.retire(ctx, old, b.rec.Network); prior != nil && prior.Netns == link.Netns {
+		if prior = e.retire(ctx, old, b.rec.Network); prior != nil {
+			retired = []*session{old}
+		}
+		if prior != nil && prior.Netns == link.Netns {
 			if err := e.inheritSetup(ctx, &b.rec, *prior); err != nil {
-				return api.Lease{}, api.WithCode(api.CodeTryAgain, err)
+				return api.Lease{}, api.WithCode(api.CodeTryAgain, both(err, e.reinstate(retired)))
 			}
 		}
 	}
@@ -145,7 +159,11 @@ func (e *Engine) attachTo(ctx context.Context, b briefing, link Link, old *sessi
 	lease, err := e.establish(ctx, s, prior)
 	if err != nil {
 		silent := s.silent(err)
-		err = s.explain(both(err, e.letGo(s)), e.cfg.Now().Sub(start))
+		err = both(err, e.letGo(s))
+		if !s.inherited {
+			err = both(err, e.reinstate(retired))
+		}
+		err = s.explain(err, e.cfg.Now().Sub(start))
 		if silent {
 			s.report(NoServer, err.Error())
 		}

@@ -169,11 +169,14 @@ func (e *Engine) Release(ctx context.Context, id api.AttachmentID) error {
 		return err
 	}
 	switch {
+	case v.phase == "", v.phase == Claimed: // the ADD that was ended by it has an error
 	case !v.held.IsValid():
-	case s.plan.Keep:
-		s.report(LeaseReleased, fmt.Sprintf("address %s was given back by hand: the pod has none until it is made again", v.held))
-	default:
+	case !s.plan.Keep:
 		s.report(LeaseReleased, fmt.Sprintf("address %s was withdrawn by hand: it is not reported until the pod is made again, and its guest goes on with it", v.held))
+	case s.look().phase == Releasing:
+		s.report(LeaseReleased, fmt.Sprintf("lease of %s was ended by hand, and its DHCPRELEASE waits until it can be sent: the pod has no address until it is made again", v.held))
+	default:
+		s.report(LeaseReleased, fmt.Sprintf("lease of %s was ended by hand: the pod has no address until it is made again", v.held))
 	}
 	return nil
 }

@@ -331,10 +331,33 @@ func TestReleaseByHand(t *testing.T) {
 		nothingLeft(t, w)
 		mustDetach(t, e, "c1") // the pod's own DEL, later
 		wantNotes(t, w)
-		want := []string{"address 10.77.0.50/24 was given back by hand: the pod has none until it is made again"}
+		want := []string{"lease of 10.77.0.50/24 was ended by hand: the pod has no address until it is made again"}
 		if diff := cmp.Diff(want, w.audience.eventsOf(LeaseReleased)); diff != "" {
 			t.Errorf("events (-want +got):\n%s", diff)
 		}
+	})
+}
+
+// An ADD that is ended by hand says so itself.
+func TestReleaseByHandDuringAdd(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world) {
+		w.audience = &audience{}
+		w.space("c1", 1)
+		w.server.noAck = true
+		e, _ := w.start()
+		errC := attach(t, e, request("c1", "c1"))
+		time.Sleep(2 * time.Second)
+		if err := e.Release(t.Context(), net1("c1")); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-errC; !errors.Is(err, errDetached) {
+			t.Errorf("ADD: %v", err)
+		}
+		if said := w.audience.eventsOf(LeaseReleased); len(said) > 0 {
+			t.Errorf("events %q", said)
+		}
+		w.change(func() { w.server.held = nil }) // nobody was promised anything
+		nothingLeft(t, w)
 	})
 }
 
@@ -359,12 +382,17 @@ func TestReleaseByHandOfAVM(t *testing.T) {
 // ended a second time.
 func TestReleaseByHandUnsent(t *testing.T) {
 	simulate(t, func(t *testing.T, w *world) {
+		w.audience = &audience{}
 		w.space("c1", 1)
 		e, _ := w.start()
 		mustAttach(t, e, "c1")
 		w.change(func() { w.noAnswer = true })
 		if err := e.Release(t.Context(), net1("c1")); err != nil {
 			t.Fatal(err)
+		}
+		want := []string{"lease of 10.77.0.50/24 was ended by hand, and its DHCPRELEASE waits until it can be sent: the pod has no address until it is made again"}
+		if diff := cmp.Diff(want, w.audience.eventsOf(LeaseReleased)); diff != "" {
+			t.Errorf("events (-want +got):\n%s", diff)
 		}
 		for verb, err := range map[string]error{
 			"Release": e.Release(t.Context(), net1("c1")),

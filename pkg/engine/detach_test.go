@@ -13,11 +13,7 @@ func TestDelDuringAdd(t *testing.T) {
 		w.space("c1", 1)
 		w.server.silent = true
 		e, _ := w.start()
-		errC := make(chan error, 1)
-		go func() {
-			_, err := e.Attach(t.Context(), request("c1", "c1"))
-			errC <- err
-		}()
+		errC := attach(t, e, request("c1", "c1"))
 		time.Sleep(5 * time.Second)
 		begin := time.Now()
 		mustDetach(t, e, "c1")

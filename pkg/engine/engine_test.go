@@ -20,6 +20,16 @@ func net1(container string) AttachmentID {
 	return AttachmentID{ContainerID: container, IfName: "net1"}
 }
 
+// attach begins an ADD; what comes of it is in the channel.
+func attach(t *testing.T, e *Engine, r api.Request) <-chan error {
+	errC := make(chan error, 1)
+	go func() {
+		_, err := e.Attach(t.Context(), r)
+		errC <- err
+	}()
+	return errC
+}
+
 // mustAttach attaches the container whose namespace path is its own name.
 func mustAttach(t *testing.T, e *Engine, container string) api.Lease {
 	t.Helper()
@@ -156,6 +166,7 @@ func TestADDThatWaitsSaysSoEarly(t *testing.T) {
 		{"OK no carrier", func(w *world) { w.spaces["c1"].carrier = make(chan struct{}) }, "net1 has no carrier"},
 		{"OK offers without a mask", func(w *world) { w.server.noMask = true }, "no usable offer; last reply left aside: "},
 		{"OK the server refuses", func(w *world) { w.server.nak = true }, "a DHCP server refuses; last: "},
+		{"OK nobody acknowledges", func(w *world) { w.server.noAck = true }, "10.77.0.50 was offered but no server acknowledged it"},
 		{"OK an address at once", func(*world) {}, ""},
 		{"OK the server is slow", func(w *world) {
 			w.server.silent = true

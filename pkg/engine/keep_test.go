@@ -204,6 +204,44 @@ func TestLinkWithoutCarrierAtT1(t *testing.T) {
 	})
 }
 
+// A link that comes back a while after T1 carries at once what has waited for it, long
+// before the machine would send again.
+func TestLinkThatComesBackAfterT1(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world) {
+		s := w.space("c1", 1)
+		e, _ := w.start()
+		mustAttach(t, e, "c1")
+		up := make(chan struct{})
+		w.change(func() { s.carrier = up })
+		time.Sleep(30*time.Minute + 2*tellAfter)
+		w.since()
+		close(up)
+		synctest.Wait()
+		wantNotes(t, w, "REQUEST to 10.77.0.1", "put leased 10.77.0.50/24", "configure 10.77.0.50/24")
+	})
+}
+
+// A reason that is over is not told of for ever.
+func TestLinkGoesDownAfterAnotherFault(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world) {
+		s := w.space("c1", 1)
+		e, _ := w.start()
+		mustAttach(t, e, "c1")
+		w.change(func() { s.carrier, w.openErr = make(chan struct{}), errors.New("too many open files") })
+		says := func(text string) {
+			t.Helper()
+			if list, _ := e.List(t.Context()); len(list) != 1 || !strings.Contains(list[0].LastError, text) {
+				t.Errorf("List = %+v, want %q", list, text)
+			}
+		}
+		time.Sleep(30*time.Minute + time.Second)
+		says("too many open files")
+		w.change(func() { w.openErr = nil })
+		time.Sleep(15 * time.Minute)
+		says("net1 has no carrier")
+	})
+}
+
 // A link that goes down under a lease is the reason for all that follows, and is
 // told as that wherever somebody looks.
 func TestLinkIsDownUntilTheLeaseEnds(t *testing.T) {

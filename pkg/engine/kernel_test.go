@@ -70,6 +70,9 @@ func (l links) SetHardwareAddr(_ context.Context, t Target, mac net.HardwareAddr
 func (l links) Open(ctx context.Context, t Target) (Port, error) {
 	l.mu.Lock()
 	s, err := l.find(t)
+	if err == nil {
+		err = l.openErr
+	}
 	if err != nil {
 		l.mu.Unlock()
 		return nil, err

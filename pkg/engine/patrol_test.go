@@ -192,62 +192,13 @@ func TestPodGoneDuringAdd(t *testing.T) {
 		ovnWorld(w)
 		w.server.silent = true
 		e, _ := w.start()
-		errC := make(chan error, 1)
-		go func() {
-			_, err := e.Attach(t.Context(), request("c1", "c1"))
-			errC <- err
-		}()
+		errC := attach(t, e, request("c1", "c1"))
 		time.Sleep(5 * time.Second)
 		begin := time.Now()
 		w.deletePod(request("c1", "c1").Pod, true)
 		if err := <-errC; !errors.Is(err, ErrSuperseded) || time.Since(begin) > time.Second {
 			t.Errorf("after %s: %v", time.Since(begin), err)
 		}
-		nothingLeft(t, w)
-	})
-}
-
-// A pod is deleted whose network has no server: its ADD, for whose end the runtime
-// waits, ends at once, and an ADD that comes too late sends nothing.
-func TestPodDeletedDuringAdd(t *testing.T) {
-	simulate(t, func(t *testing.T, w *world) {
-		ovnWorld(w)
-		w.server.silent = true
-		e, _ := w.start()
-		errC := make(chan error, 1)
-		go func() {
-			_, err := e.Attach(t.Context(), request("c1", "c1"))
-			errC <- err
-		}()
-		time.Sleep(5 * time.Second)
-		begin := time.Now()
-		w.endPod(request("c1", "c1").Pod)
-		if err := <-errC; !errors.Is(err, errEnding) || time.Since(begin) > time.Second {
-			t.Errorf("after %s: %v", time.Since(begin), err)
-		}
-		nothingLeft(t, w)
-		w.server.sawHostname, begin = "", time.Now()
-		if _, err := e.Attach(t.Context(), request("c1", "c1")); !errors.Is(err, errEnding) || time.Since(begin) > 0 || w.server.sawHostname != "" {
-			t.Errorf("after %s, with a message of %q: %v", time.Since(begin), w.server.sawHostname, err)
-		}
-		nothingLeft(t, w)
-	})
-}
-
-// A pod with a lease is deleted, and takes its time to end: it has its address until
-// its DEL.
-func TestPodIsDeletedSlowly(t *testing.T) {
-	simulate(t, func(t *testing.T, w *world) {
-		ovnWorld(w)
-		e, _ := w.start()
-		mustAttach(t, e, "c1")
-		w.endPod(request("c1", "c1").Pod)
-		time.Sleep(2 * patrolEvery)
-		synctest.Wait()
-		if rec := w.records[net1("c1")]; rec.Phase != Leased {
-			t.Errorf("record %+v", rec)
-		}
-		mustDetach(t, e, "c1")
 		nothingLeft(t, w)
 	})
 }

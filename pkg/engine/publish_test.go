@@ -313,11 +313,7 @@ func TestAbandonedAddWritesNothing(t *testing.T) {
 					<-ctx.Done()
 				}
 			}
-			errC := make(chan error, 1)
-			go func() {
-				_, err := e.Attach(t.Context(), request("c1", "c1"))
-				errC <- err
-			}()
+			errC := attach(t, e, request("c1", "c1"))
 			<-publishing
 			w.audience.waits = nil
 			mustAttach(t, e, "c2")

@@ -20,6 +20,7 @@ type server struct {
 	mtu      uint16
 	silent   bool
 	nak      bool // refuses every REQUEST
+	noAck    bool // has no answer to any REQUEST
 	noMask   bool
 	held     map[string]netip.Addr
 	releases int
@@ -64,6 +65,9 @@ func (s *server) answer(m *dhcpv4.DHCPv4) *dhcpv4.DHCPv4 {
 	case dhcpv4.MessageTypeDiscover:
 		return s.reply(m, dhcpv4.MessageTypeOffer, s.addressFor(client))
 	case dhcpv4.MessageTypeRequest:
+		if s.noAck {
+			return nil
+		}
 		asked, _ := netip.AddrFromSlice(m.RequestedIPAddress().To4())
 		if !asked.IsValid() {
 			asked, _ = netip.AddrFromSlice(m.ClientIPAddr.To4())

@@ -42,6 +42,7 @@ type session struct {
 
 	adding     bool              // an ADD waits for the session
 	wordAt     time.Time         // when people are to hear that it waits; zero: they have, or need not
+	inherited  bool              // what was held before has been taken over, or given back
 	published  bool              // a lease was given to the publisher and not withdrawn
 	observed   bool              // the observer was told of it, and not that it is over
 	restored   bool              // from before a restart; not published since

@@ -53,6 +53,18 @@ func (e *Engine) retire(ctx context.Context, old *session, network string) *Reco
 	return &rec
 }
 
+// reinstate takes back what retire has done, for a new session that has failed before
+// it took over anything: the DEL of the attachment finds all there.
+func (e *Engine) reinstate(retired []*session) error {
+	for _, old := range retired {
+		e.mu.Lock()
+		e.sessions[old.att.AttachmentID] = old
+		e.mu.Unlock()
+		old.observe()
+	}
+	return e.goOn(retired)
+}
+
 // older takes the turns of the earlier sessions of the same pod, network and
 // interface: sandboxes that the runtime has given up. An ADD that still runs
 // there is ended. free gives the turns back.
@@ -120,6 +132,7 @@ func (r Record) sameClient(o Record) bool {
 // takes both for one client, the lease is claimed, to be confirmed by
 // INIT-REBOOT; otherwise it is given back first, so that the pod never holds two.
 func (s *session) inherit(ctx context.Context, w *wire, prior Record) (_ *dhcp4.Lease, sent bool, _ error) {
+	s.inherited = true
 	if !prior.Lease.Addr.IsValid() {
 		return nil, true, nil
 	}

@@ -1,10 +1,12 @@
 package engine
 
 import (
+	"encoding/json"
 	"fmt"
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -107,11 +109,7 @@ func TestNewSandboxEndsTheOlderAdd(t *testing.T) {
 		w.space("c2", 1)
 		w.server.silent = true
 		e, _ := w.start()
-		errC := make(chan error, 1)
-		go func() {
-			_, err := e.Attach(t.Context(), request("c1", "c1"))
-			errC <- err
-		}()
+		errC := attach(t, e, request("c1", "c1"))
 		time.Sleep(5 * time.Second)
 		w.change(func() { w.server.silent = false })
 		mustAttach(t, e, "c2")
@@ -200,5 +198,54 @@ func TestB84OldSandboxThatStillAnswersIsNoConflict(t *testing.T) {
 		if len(w.server.declined) > 0 {
 			t.Errorf("declined %v", w.server.declined)
 		}
+	})
+}
+
+// An ADD of the same attachment that fails before it can take over anything leaves all
+// as it was, for the DEL to find.
+func TestAddAgainThatFailsBeforeItBegins(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world) {
+		s := w.space("c1", 1)
+		e, _ := w.start()
+		mustAttach(t, e, "c1")
+		w.change(func() { s.link.Kind = "ipvlan" })
+		again := request("c1", "c1")
+		again.DHCP = json.RawMessage(`{"clientID":"mac"}`)
+		if _, err := e.Attach(t.Context(), again); api.CodeOf(err) != api.CodeConfig {
+			t.Errorf("Attach: %v", err)
+		}
+		if list, err := e.List(t.Context()); err != nil || len(list) != 1 || list[0].State != "BOUND" {
+			t.Errorf("List = %+v, %v", list, err)
+		}
+		w.since()
+		time.Sleep(40 * time.Minute)
+		synctest.Wait()
+		wantNotes(t, w, "REQUEST to 10.77.0.1", "put leased 10.77.0.50/24", "configure 10.77.0.50/24")
+		mustDetach(t, e, "c1")
+		nothingLeft(t, w)
+	})
+}
+
+// One that fails since the link is down gives back what the one before held, as soon
+// as that can be sent.
+func TestAddAgainWithoutCarrier(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world) {
+		s := w.space("c1", 1)
+		e, _ := w.start()
+		mustAttach(t, e, "c1")
+		up := make(chan struct{})
+		w.change(func() { s.carrier = up })
+		again := request("c1", "c1")
+		again.DHCP = json.RawMessage(`{"hostname":"other"}`)
+		if _, err := e.Attach(t.Context(), again); err == nil || !strings.Contains(err.Error(), "net1 has no carrier") {
+			t.Errorf("Attach: %v", err)
+		}
+		if rec := w.records[net1("c1")]; rec.Phase != Releasing || s.setup.Addr.IsValid() {
+			t.Errorf("record %+v, interface %+v", rec, s.setup)
+		}
+		close(up)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		nothingLeft(t, w)
 	})
 }

@@ -37,10 +37,10 @@ const tellAfter = 3 * time.Second
 // errNotYet ends the first wait for a link, which is asked why it is not ready.
 var errNotYet = errors.New("not ready so far")
 
-// open begins to open the port unless it is open or being opened. Where it is not
-// known why that may take long, it ends with errNotYet after a while.
+// open begins to open the port unless it is open or being opened. For the first time
+// it ends with errNotYet after a while, and with the reason.
 func (w *wire) open(ctx context.Context) {
-	if w.why != nil {
+	if errors.Is(w.why, errNotYet) {
 		w.begin(context.WithCancel(ctx))
 		return
 	}

@@ -36,6 +36,7 @@ type world struct {
 	server    server
 	putErr    func(Record) error
 	watchErr  error
+	openErr   error
 	clearErr  error
 	cfgErr    error
 	stripErr  error

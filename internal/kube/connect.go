@@ -52,14 +52,16 @@ func withFreshTokens(cfg *rest.Config) *rest.Config {
 
 // RedirectClientLog sends what the client library writes to standard error by
 // itself to log, at debug. What matters of it is an error that somebody returns.
-// It is for the whole process.
+// What it writes for its own developers, the bodies of all answers among it, and so
+// whatever stands in a pod, goes nowhere. It is for the whole process.
 func RedirectClientLog(log *slog.Logger) { klog.SetSlogLogger(slog.New(quiet{log.Handler()})) }
 
-// quiet is a handler that takes everything for debug.
+// quiet is a handler that takes everything for debug, and what is below info for
+// nothing: klog's verbosity n is the level -n.
 type quiet struct{ slog.Handler }
 
-func (q quiet) Enabled(ctx context.Context, _ slog.Level) bool {
-	return q.Handler.Enabled(ctx, slog.LevelDebug)
+func (q quiet) Enabled(ctx context.Context, level slog.Level) bool {
+	return level >= slog.LevelInfo && q.Handler.Enabled(ctx, slog.LevelDebug)
 }
 
 func (q quiet) Handle(ctx context.Context, r slog.Record) error {

@@ -38,6 +38,9 @@ func overlayOf(annotations map[string]string, nad string, s *podnetworks.Selecti
 	}
 	prefix := name + "." + namespace + "." + domain + "/"
 	for key, value := range annotations {
+		if setting, short := strings.CutPrefix(key, name+"."+domain+"/"); short {
+			return nil, fmt.Errorf("annotation %s: it names no namespace of its network: write %s%s", key, prefix, setting)
+		}
 		setting, ours := strings.CutPrefix(key, prefix)
 		if !ours {
 			continue

@@ -73,6 +73,7 @@ func TestOverlayProblems(t *testing.T) {
 		{key: key + "hostname", value: "{pods}", want: []string{"annotation " + key + "hostname: ", "{pods}"}},
 		{key: key + "clientID", value: "dud", want: []string{"annotation " + key + "clientID: ", `"dud" is an unknown policy`}},
 		{key: key + "adress", value: "10.0.0.1", want: []string{"annotation " + key + "adress: ", `a pod cannot set "adress"; it can set address, hostname, clientID`}},
+		{key: "office.dhcp-meta.io/address", value: "10.0.0.1", want: []string{"annotation office.dhcp-meta.io/address: ", "write " + key + "address"}},
 		{key: key + "socket", value: "/run/x", want: []string{`a pod cannot set "socket"`}},
 		{ips: []string{"10.0.0.300"}, want: []string{"annotation k8s.v1.cni.cncf.io/networks: ips: ", `"10.0.0.300" is no address`}},
 		{ips: []string{"127.0.0.1/8"}, want: []string{"annotation k8s.v1.cni.cncf.io/networks: ips: "}},

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/dhcp-meta/dhcp-meta/pkg/engine/api"
@@ -150,7 +151,11 @@ func (in *input) protected(texts []string) []netip.Prefix {
 		p, err := netip.ParsePrefix(text)
 		switch {
 		case err != nil || !p.Addr().Is4():
-			in.check("protected-network", fmt.Errorf("%q is no IPv4 prefix such as 10.244.0.0/16", text))
+			hint := ""
+			if strings.Contains(text, ",") {
+				hint = "; a variable has colons between several"
+			}
+			in.check("protected-network", fmt.Errorf("%q is no IPv4 prefix such as 10.244.0.0/16%s", text, hint))
 		case p != p.Masked():
 			in.check("protected-network", fmt.Errorf("%s has bits behind its mask; is %s meant?", p, p.Masked()))
 		case !slices.Contains(networks, p):

@@ -176,7 +176,7 @@ func TestParseConfigBad(t *testing.T) {
 			`--protected-network: "fd00::/8" is no IPv4 prefix such as 10.244.0.0/16`,
 		}, "\n")},
 		{"bad protected networks with commas", []string{"--no-kubernetes"}, map[string]string{"DHCP_ENGINE_PROTECTED_NETWORK": "10.0.0.0/8,11.0.0.0/8"},
-			`run: DHCP_ENGINE_PROTECTED_NETWORK: "10.0.0.0/8,11.0.0.0/8" is no IPv4 prefix such as 10.244.0.0/16`},
+			`run: DHCP_ENGINE_PROTECTED_NETWORK: "10.0.0.0/8,11.0.0.0/8" is no IPv4 prefix such as 10.244.0.0/16; a variable has colons between several`},
 		{"bad empty protected network", []string{"--no-kubernetes", "--protected-network="}, nil, `run: --protected-network: "" is no IPv4 prefix such as 10.244.0.0/16`},
 		{"bad no exchange at all", []string{"--no-kubernetes", "--exchanges-per-network=0"}, nil, `run: --exchanges-per-network: "0" is no number from 1 to 1000`},
 		{"bad too many exchanges", []string{"--no-kubernetes", "--exchanges-per-network=1001"}, nil, `run: --exchanges-per-network: "1001" is no number from 1 to 1000`},

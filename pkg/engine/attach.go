@@ -76,7 +76,20 @@ func (e *Engine) Attach(ctx context.Context, r api.Request) (api.Lease, error) {
 	defer done()
 	l, err := e.attach(ctx, r, start, inTime)
 	e.cfg.Metrics.attached(err, e.cfg.Now().Sub(start))
+	if err != nil && !r.IPAM { // who asks for such an address says it with more
+		log := e.cfg.Log.With("attachment", r.AttachmentID.String(), "network", r.Network, "pod", r.Pod.Namespace+"/"+r.Pod.Name, "error", err)
+		if unwanted(err) {
+			log.Info("ADD is canceled")
+		} else {
+			log.Warn("ADD has failed")
+		}
+	}
 	return l, err
+}
+
+// unwanted tells whether an ADD has ended because nobody wants it any more.
+func unwanted(err error) bool {
+	return slices.ContainsFunc([]error{errDetached, errEnding, ErrSuperseded, context.Canceled}, func(over error) bool { return errors.Is(err, over) })
 }
 
 // withMargin bounds ctx by d, less what an answer needs on its way back; 0 is no

@@ -110,12 +110,13 @@ func (s *session) await(ctx context.Context, w *wire) (dhcp4.Event, error) {
 	}
 }
 
-// received counts a reply.
+// received counts and logs a reply.
 func (s *session) received(r dhcp4.Received) {
 	if r.Err != nil {
 		return // counted as one that was left aside
 	}
 	s.cfg.Metrics.received(r.Msg.MessageType())
+	s.log.Debug("received", "type", r.Msg.MessageType(), "from", r.From, "address", r.Msg.YourIPAddr, "xid", r.Msg.TransactionID)
 	if r.Msg.MessageType() == dhcpv4.MessageTypeNak {
 		s.tally.naks++
 	}
@@ -191,7 +192,7 @@ func (s *session) send(ctx context.Context, w *wire, a dhcp4.Send) error {
 	switch {
 	case err == nil:
 		s.count(a.Msg.MessageType())
-		s.log.Debug("sent", "type", a.Msg.MessageType(), "to", a.To, "xid", a.Msg.TransactionID)
+		s.log.Debug("sent", "type", a.Msg.MessageType(), "to", destination(a), "xid", a.Msg.TransactionID)
 	case errors.Is(err, ErrGone):
 		return err
 	case !errors.Is(err, errNotOpen):
@@ -199,6 +200,14 @@ func (s *session) send(ctx context.Context, w *wire, a dhcp4.Send) error {
 		s.trouble("message is not sent", err)
 	}
 	return context.Cause(ctx)
+}
+
+// destination is where a message goes, for the log.
+func destination(a dhcp4.Send) string {
+	if !a.To.IsValid() {
+		return "broadcast"
+	}
+	return a.To.String()
 }
 
 func (s *session) count(t dhcpv4.MessageType) {

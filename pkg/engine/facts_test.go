@@ -240,6 +240,7 @@ func TestCallerWithoutPodIsServed(t *testing.T) {
 
 func TestAddressIsAskedForFirst(t *testing.T) {
 	simulate(t, func(t *testing.T, w *world) {
+		w.audience = &audience{}
 		w.space("c1", 1)
 		e, _ := w.start()
 		r := request("c1", "c1")
@@ -254,6 +255,10 @@ func TestAddressIsAskedForFirst(t *testing.T) {
 		notes := w.since()
 		if notes[0] != "DISCOVER to all" {
 			t.Errorf("begins with %q", notes[0])
+		}
+		want := []string{"address 10.77.0.50/24 from DHCP server 10.77.0.1, and not 10.77.0.60, which was asked for"}
+		if diff := cmp.Diff(want, w.audience.eventsOf(AddressLeased)); diff != "" {
+			t.Errorf("events (-want +got):\n%s", diff)
 		}
 	})
 }

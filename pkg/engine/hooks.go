@@ -152,10 +152,13 @@ func (s *session) report(reason EventReason, message string) {
 
 // reportLeased tells the reporter which address the attachment has now.
 func (s *session) reportLeased() {
-	l := s.rec.Lease
+	l, wish := s.rec.Lease, ""
+	if a := s.settings.Address; a.IsValid() && a != l.Addr.Addr() {
+		wish = fmt.Sprintf(", and not %s, which was asked for", a)
+	}
 	if s.plan.Configure {
-		s.report(AddressLeased, fmt.Sprintf("address %s from DHCP server %s", l.Addr, l.Server))
+		s.report(AddressLeased, fmt.Sprintf("address %s from DHCP server %s%s", l.Addr, l.Server, wish))
 		return
 	}
-	s.report(AddressFound, fmt.Sprintf("DHCP server %s has address %s for the guest", l.Server, l.Addr))
+	s.report(AddressFound, fmt.Sprintf("DHCP server %s has address %s for the guest%s", l.Server, l.Addr, wish))
 }

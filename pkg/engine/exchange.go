@@ -69,9 +69,16 @@ func (s *session) unheard(w *wire) string {
 	case n == 0:
 		return ""
 	case w.why != nil:
-		return fmt.Sprintf("no answer to %d messages in %s; by now %v", n, took, w.why)
+		return fmt.Sprintf("no answer to %s in %s; by now %v", messages(n), took, w.why)
 	}
-	return fmt.Sprintf("no answer to %d messages in %s", n, took)
+	return fmt.Sprintf("no answer to %s in %s", messages(n), took)
+}
+
+func messages(n int) string {
+	if n == 1 {
+		return "1 message"
+	}
+	return fmt.Sprintf("%d messages", n)
 }
 
 // await waits for the machine's next event.

@@ -33,6 +33,7 @@ func runDoctor(ctx context.Context, args []string, std streams) error {
 	}
 	exam := examine(cfg)
 	exam.BinDir, exam.Network = *bin, *network
+	exam.InPod = std.environment.get("KUBERNETES_SERVICE_HOST") != "" // each container has it
 	report := doctor.Run(ctx, exam)
 	var err error
 	if *output == "json" {

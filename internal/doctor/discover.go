@@ -49,10 +49,9 @@ func (e *examination) judgeNamed(name string) []Finding {
 	case i < 0:
 		return []Finding{{DiscoverUnknown, Error, "there is no network " + name, seen("the cluster has %d NetworkAttachmentDefinitions, and none of that name", len(all)),
 			"write namespace/name as kubectl get net-attach-def -A has them"}}
-	case all[i].ours, all[i].asks() && e.cfg.DHCPSocket != "":
-	case all[i].asks():
-		return []Finding{{DiscoverUnmarked, Error, "network " + name + " is not for DHCP by us", "it asks the plugin dhcp, and --dhcp-socket is off",
-			"have the engine serve that plugin (docs/dropin.md), or mark the network in its place"}}
+	case all[i].asksDaemon() && e.cfg.DHCPSocket == "":
+		return []Finding{{DiscoverUnmarked, Error, "network " + name + " is not for DHCP by us", "it asks the plugin dhcp, and --dhcp-socket is off", e.dropIn()}}
+	case all[i].ours, all[i].asksDaemon():
 	default:
 		return []Finding{{DiscoverUnmarked, Error, "network " + name + " is not for DHCP by us", "it has neither our annotation nor a dhcp object nor our type",
 			"mark it: annotation dhcp-meta.io/ipam: dhcp, or another form of docs/configuration.md"}}

@@ -86,6 +86,8 @@ type Config struct {
 	DHCPSocket  string
 	DHCPTimeout time.Duration
 	NetnsRoots  []string
+	// InPod says that the engine is a pod: what it is to see of the node must be mounted.
+	InPod bool
 	// VFIOWindow is for how long a device may be away from vfio-pci; PCI is where
 	// devices are, the zero value the machine itself.
 	VFIOWindow time.Duration

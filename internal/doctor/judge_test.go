@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -147,9 +148,52 @@ func TestFolder(t *testing.T) {
 // The daemon's socket may be where the engine's container cannot see it.
 func TestHiddenDHCPSocket(t *testing.T) {
 	const socket = "/run/cni/dhcp.sock"
-	finds(t, judgeHiddenSocket(socket, nil, nil))
-	finds(t, judgeHiddenSocket(socket, []string{"/run/other.sock"}, []string{"a/b"}), DHCPSocketMissing)
-	finds(t, judgeHiddenSocket(socket, []string{"/run/other.sock", "/host/run/cni/dhcp.sock"}, []string{"a/b"}))
+	var e examination
+	finds(t, e.judgeHiddenSocket(socket, nil, nil))
+	finds(t, e.judgeHiddenSocket(socket, []string{"/run/other.sock"}, []string{"a/b"}), DHCPSocketMissing)
+	finds(t, e.judgeHiddenSocket(socket, []string{"/run/other.sock", "/host/run/cni/dhcp.sock"}, []string{"a/b"}))
+}
+
+// Who asks the daemon of the dhcp plugin is served by a drop-in, or rewritten. A mark
+// changes nothing there, and a variable alone ends an engine that is a pod.
+func TestNobodyServesTheDHCPPlugin(t *testing.T) {
+	const asks = head + `"type":"macvlan","ipam":{"type":"dhcp"}`
+	for name, tt := range map[string]struct {
+		config string
+		marks  map[string]string
+		pod    bool
+		says   []string // empty: nothing is found
+		no     string
+	}{
+		"a pod":          {asks + `}`, nil, true, []string{"overlays/drop-in", "mode=drop-in", `"type": "dhcp-meta"`, "delegate"}, "DHCP_ENGINE_DHCP_SOCKET"},
+		"no pod":         {asks + `}`, nil, false, []string{"DHCP_ENGINE_DHCP_SOCKET=/run/cni/dhcp.sock", `"type": "dhcp-meta"`}, "overlays"},
+		"marked":         {asks + `}`, marked, true, []string{"overlays/drop-in"}, "mark"},
+		"marked, listed": {head + `"plugins":[{"type":"macvlan","ipam":{"type":"dhcp"}}]}`, marked, true, []string{"overlays/drop-in"}, "mark"},
+		"wrapped":        {ours + `"delegate":{"type":"macvlan","ipam":{"type":"dhcp"}}}`, nil, true, nil, ""},
+		"interposed":     {asks + `,"dhcp":{}}`, nil, true, nil, ""}, // where dhcp-meta must be found is told of
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, e := examined(nad("n", tt.config, tt.marks))
+			e.cfg.InPod = tt.pod
+			found := e.judgeHiddenSocket("/run/cni/dhcp.sock", nil, e.asking())
+			if len(tt.says) == 0 {
+				finds(t, found)
+				return
+			}
+			finds(t, found, DHCPSocketMissing)
+			finds(t, e.judgeNamed(d.name), DiscoverUnmarked)
+			for _, f := range append(found, e.judgeNamed(d.name)...) {
+				if !contains(f.Do, tt.says...) || strings.Contains(f.Do, tt.no) {
+					t.Errorf("want it to say %q and not %q: %+v", tt.says, tt.no, f)
+				}
+			}
+		})
+	}
+}
+
+// contains tells whether all words are in a text.
+func contains(text string, words ...string) bool {
+	return !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(text, w) })
 }
 
 func TestReadiness(t *testing.T) {
@@ -176,7 +220,8 @@ func TestDHCPSocket(t *testing.T) {
 		"nobody, and one is due": {false, refused, false, []string{"a/b"}, map[ID]Level{DHCPSocketMissing: Warning}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			found := judgeDHCPSocket("/s", tt.ours, tt.err, tt.engine, tt.asking)
+			var e examination
+			found := e.judgeDHCPSocket("/s", tt.ours, tt.err, tt.engine, tt.asking)
 			got := levels(found)
 			if len(got) != len(tt.want) {
 				t.Fatalf("found %+v, want %v", found, tt.want)

@@ -49,6 +49,8 @@ type definition struct {
 	// passed says that it is meant to be ours, and that no call of its plugins can be
 	// known for one of ours.
 	passed bool
+	// served: a call of its plugins is one of ours.
+	served bool
 	// names are the definitions that its calls go by, by their names: its own too.
 	names []string
 	// interposed are the plugins under whose names dhcp-meta must be found.
@@ -167,7 +169,6 @@ func (c call) dhcp() string {
 // of a marked definition, as aside.Run has it; there dhcp-meta must be found.
 func (d *definition) judgeCalls(all []call, marked func(name string) bool) {
 	own := slices.ContainsFunc(all, func(c call) bool { return c.plugin == ourType })
-	served := false
 	for _, c := range all {
 		named, err := delegate.Refusal(c.plugin, c.conf, c.behind)
 		switch text := c.dhcp(); {
@@ -182,18 +183,18 @@ func (d *definition) judgeCalls(all []call, marked func(name string) bool) {
 			}
 			continue
 		}
-		served = true
+		d.served = true
 		d.refused = also(d.refused, err)
 		if named = cmp.Or(named, d.name); !slices.Contains(d.names, named) {
 			d.names = append(d.names, named)
 		}
 	}
-	d.ours = d.ours || served
-	d.passed = d.ours && len(all) > 0 && !served && !d.asks()
+	d.ours = d.ours || d.served
+	d.passed = d.ours && len(all) > 0 && !d.served && !d.asks()
 	switch {
 	case d.passed && d.annotated: // whoever tells the plugin of the mark needs this too
 		d.interposed = []string{all[0].plugin}
-	case !served && !d.passed: // the pod names it
+	case !d.served && !d.passed: // the pod names it
 		d.names = []string{d.name}
 	}
 }
@@ -210,6 +211,10 @@ func also(told []error, err error) []error {
 func (d definition) asks() bool {
 	return slices.ContainsFunc(d.plugins, func(p pluginConf) bool { return p.IPAM.Type == ipamType })
 }
+
+// asksDaemon tells whether it is the daemon of that plugin who gives it its addresses,
+// marked or not: dhcp-meta takes that wish out of what it wraps.
+func (d definition) asksDaemon() bool { return d.unread == nil && !d.served && d.asks() }
 
 func (d definition) ovn() bool {
 	return slices.ContainsFunc(d.plugins, func(p pluginConf) bool { return p.Type == ovnType })

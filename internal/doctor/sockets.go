@@ -25,7 +25,7 @@ func (e *examination) checkDHCPSocket(ctx context.Context) ([]Finding, string) {
 	if !ours {
 		socket = ipamconf.DefaultSocket
 		if _, err := os.Stat(filepath.Dir(socket)); err != nil { // not mounted, or nobody has ever listened there
-			return judgeHiddenSocket(socket, heldSockets(), e.asking()), ""
+			return e.judgeHiddenSocket(socket, heldSockets(), e.asking()), ""
 		}
 	}
 	var d net.Dialer
@@ -34,7 +34,7 @@ func (e *examination) checkDHCPSocket(ctx context.Context) ([]Finding, string) {
 		conn.Close()
 	}
 	engine := err == nil && healthy(ctx, api.Client{Socket: socket}) == nil
-	found := judgeDHCPSocket(socket, ours, err, engine, e.asking())
+	found := e.judgeDHCPSocket(socket, ours, err, engine, e.asking())
 	if ours && e.cfg.DHCPTimeout > runtimeLimit {
 		found = append(found, Finding{DHCPTimeout, Warning, "calls on the dhcp socket may take longer than the runtime waits",
 			seen("--dhcp-timeout is %s, a runtime ends a plugin after %s", e.cfg.DHCPTimeout, runtimeLimit), "leave it at 110s"})
@@ -45,10 +45,10 @@ func (e *examination) checkDHCPSocket(ctx context.Context) ([]Finding, string) {
 	return found, "the engine answers at " + socket
 }
 
-// asking are the networks whose plugins ask the IPAM plugin dhcp.
+// asking are the networks whose plugins ask the daemon of the IPAM plugin dhcp.
 func (e *examination) asking() (names []string) {
 	for _, d := range e.networks() {
-		if !d.ours && slices.ContainsFunc(d.plugins, func(p pluginConf) bool { return p.IPAM.Type == ipamType }) {
+		if d.asksDaemon() {
 			names = append(names, d.name)
 		}
 	}
@@ -77,22 +77,31 @@ func heldSockets() (paths []string) {
 
 // judgeHiddenSocket tells of the socket of the dhcp plugin where its folder cannot be
 // seen. The reference daemon may have it under a longer path: its --hostprefix.
-func judgeHiddenSocket(socket string, held, asking []string) []Finding {
+func (e *examination) judgeHiddenSocket(socket string, held, asking []string) []Finding {
 	if len(asking) == 0 || slices.ContainsFunc(held, func(path string) bool { return strings.HasSuffix(path, socket) }) {
 		return nil
 	}
-	return []Finding{unserved(asking, seen("%s cannot be seen from here, and nobody in the node's network namespace listens there", socket))}
+	return []Finding{e.unserved(asking, seen("%s cannot be seen from here, and nobody in the node's network namespace listens there", socket))}
 }
 
 // unserved: how says why nobody serves the dhcp plugin, which networks ask.
-func unserved(asking []string, how string) Finding {
-	return Finding{DHCPSocketMissing, Warning, fmt.Sprintf("networks ask the dhcp plugin, whose daemon does not run: %v", asking), how,
-		"set DHCP_ENGINE_DHCP_SOCKET=" + ipamconf.DefaultSocket + " for the engine (docs/dropin.md), or mark these networks"}
+func (e *examination) unserved(asking []string, how string) Finding {
+	return Finding{DHCPSocketMissing, Warning, fmt.Sprintf("networks ask the dhcp plugin, whose daemon does not run: %v", asking), how, e.dropIn()}
+}
+
+// dropIn is what to do for networks that ask the dhcp plugin, which nobody serves. A mark
+// would not do: their plugin would ask all the same.
+func (e *examination) dropIn() string {
+	serve := "set DHCP_ENGINE_DHCP_SOCKET=" + ipamconf.DefaultSocket + " for the engine (docs/dropin.md)"
+	if e.cfg.InPod { // where the folder of the socket is not mounted, that would end it
+		serve = "install with manifests/overlays/drop-in, or with mode=drop-in of the Helm chart (docs/dropin.md)"
+	}
+	return serve + "; or rewrite the network: \"type\": \"dhcp-meta\" with its plugin in \"delegate\", and without ipam (docs/configuration.md)"
 }
 
 // judgeDHCPSocket: ours says that the engine should listen there, engine that it does;
 // err is of the dial.
-func judgeDHCPSocket(socket string, ours bool, err error, engine bool, asking []string) []Finding {
+func (e *examination) judgeDHCPSocket(socket string, ours bool, err error, engine bool, asking []string) []Finding {
 	switch {
 	case ours && err != nil:
 		return []Finding{{DHCPSocketMissing, Error, "nobody listens at the socket of the dhcp plugin", err.Error(),
@@ -104,7 +113,7 @@ func judgeDHCPSocket(socket string, ours bool, err error, engine bool, asking []
 		return []Finding{{DHCPDaemon, Note, "a dhcp daemon of the CNI project runs on this node too", seen("somebody listens at %s, and --dhcp-socket is off", socket),
 			"both can be, for different networks; docs/dropin.md has how the engine takes its place"}}
 	case !ours && err != nil && len(asking) > 0:
-		return []Finding{unserved(asking, err.Error())}
+		return []Finding{e.unserved(asking, err.Error())}
 	}
 	return nil
 }

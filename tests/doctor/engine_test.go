@@ -95,7 +95,13 @@ func engineMistakes() []mistake {
 		{name: "a dhcp daemon in our place", want: []doctor.ID{doctor.DHCPSocketForeign}, visit: env("DHCP_ENGINE_DHCP_SOCKET", dhcpSocket), harm: dhcpDaemonAt(dhcpSocket)},
 		{name: "the dhcp plugin served, and all is well", says: doctor.AreaDHCPSocket, visit: env("DHCP_ENGINE_DHCP_SOCKET", node.Socket)},
 		{name: "the dhcp plugin asked, and nobody there", want: []doctor.ID{doctor.DHCPSocketMissing},
+			do:   []string{"DHCP_ENGINE_DHCP_SOCKET=" + dhcpSocket, `"type": "dhcp-meta"`},
 			harm: made("asks", func(*clinic) any { return asks }, nil)},
+		{name: "the dhcp plugin asked, and the engine a pod", want: []doctor.ID{doctor.DHCPSocketMissing},
+			visit: env("KUBERNETES_SERVICE_HOST", "10.96.0.1"), do: []string{"overlays/drop-in", `"type": "dhcp-meta"`},
+			harm: made("asks", func(*clinic) any { return asks }, nil)},
+		{name: "marked, and the dhcp plugin asked all the same", want: []doctor.ID{doctor.DHCPSocketMissing},
+			harm: made("asks", func(*clinic) any { return asks }, marked)},
 		{name: "the dhcp plugin asked, and its daemon out of sight", says: doctor.AreaNetworks,
 			harm: func(t *testing.T, c *clinic) func() {
 				remove, end := c.network(t, "asks", asks, nil), dhcpDaemonAt("/run/of-the-host"+dhcpSocket)(t, c)

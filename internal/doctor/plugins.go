@@ -143,10 +143,12 @@ func (j *judgement) run() []Finding {
 	if blind {
 		return j.found
 	}
-	needed := map[string]string{} // plugin: network
+	needed := map[string][]string{} // networks, by plugin
 	for _, d := range j.networks {
 		for _, name := range d.interposed {
-			needed[name] = d.name
+			if !slices.Contains(needed[name], d.name) {
+				needed[name] = append(needed[name], d.name)
+			}
 		}
 		j.delegates(d)
 	}
@@ -233,11 +235,15 @@ func (j *judgement) there() string {
 }
 
 // interposed looks for ours in front of a plugin, and for that plugin behind it.
-// network is one that needs it; empty: it was installed, and none does yet.
-func (j *judgement) interposed(name, network string) {
-	level, whose := Error, "network "+network+" gets no address by DHCP"
-	if network == "" {
+// networks are those that need it; none: it was installed, and none does yet.
+func (j *judgement) interposed(name string, networks []string) {
+	slices.Sort(networks)
+	level, whose := Error, "networks "+strings.Join(networks, ", ")+" get no address by DHCP"
+	switch len(networks) {
+	case 0:
 		level, whose = Warning, "networks that will be marked get no address by DHCP"
+	case 1:
+		whose = "network " + networks[0] + " gets no address by DHCP"
 	}
 	first, ok := j.first(j.search, name)
 	switch {

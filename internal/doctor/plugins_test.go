@@ -82,6 +82,34 @@ func TestRemedies(t *testing.T) {
 	}
 }
 
+// All networks that a fault costs their addresses are named, each once and in order.
+func TestAllNetworksOfAFaultAreNamed(t *testing.T) {
+	of := func(names ...string) (all []definition) {
+		for _, name := range names {
+			all = append(all, definition{name: name, ours: true, interposed: []string{ovn, ovn}, plugins: []pluginConf{{Type: ovn}}})
+		}
+		return all
+	}
+	for name, tt := range map[string]struct {
+		networks []definition
+		told     map[string]install.Mode
+		want     string
+	}{
+		"one":     {of("a/b"), nil, "network a/b gets no address by DHCP: Multus finds "},
+		"several": {of("b/a", "a/c", "a/b"), nil, "networks a/b, a/c, b/a get no address by DHCP: Multus finds "},
+		"swapped": {of("b/a", "a/b"), map[string]install.Mode{ovn: install.Swap}, "networks a/b, b/a get no address by DHCP: " + ovn + " stands "},
+		"none":    {nil, map[string]install.Mode{ovn: install.SearchPath}, "networks that will be marked get no address by DHCP: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := fakeShelf{bin + "/dhcp-meta": own, bin + "/" + ovn: theirs}
+			j := judgement{shelf: s, binDir: bin, search: []string{bin}, known: true, networks: tt.networks, told: tt.told}
+			if found := j.run(); len(found) != 1 || !strings.HasPrefix(found[0].What, tt.want) {
+				t.Errorf("want %q: %+v", tt.want, found)
+			}
+		})
+	}
+}
+
 // Installers are asked what they make of their words and variables; cmd/dhcp-engine has
 // the one that is asked.
 func TestToldToWrap(t *testing.T) {

@@ -54,7 +54,7 @@ func (e *examination) judgeNamed(name string) []Finding {
 	case all[i].ours, all[i].asksDaemon():
 	default:
 		return []Finding{{DiscoverUnmarked, Error, "network " + name + " is not for DHCP by us", "it has neither our annotation nor a dhcp object nor our type",
-			"mark it: annotation dhcp-meta.io/ipam: dhcp, or another form of docs/configuration.md"}}
+			"if it shall be, " + all[i].simplest("mark it by the annotation dhcp-meta.io/ipam: dhcp")}}
 	}
 	return nil
 }

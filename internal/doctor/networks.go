@@ -216,6 +216,29 @@ func (d definition) asks() bool {
 // marked or not: dhcp-meta takes that wish out of what it wraps.
 func (d definition) asksDaemon() bool { return d.unread == nil && !d.served && d.asks() }
 
+// simplest has people wrap the plugin, before which nobody has to stand then, and says
+// how else it is to be told: by a mark, for a plugin before which dhcp-meta stands. With
+// OVN-Kubernetes that is the only way.
+func (d definition) simplest(mark string) string {
+	i := slices.IndexFunc(d.plugins, func(p pluginConf) bool { return p.Type != "" })
+	if i < 0 || d.ovn() {
+		return mark
+	}
+	plugin := d.plugins[i].Type
+	return wrapping(plugin, d.isList()) + "; or " + mark + ", and have dhcp-meta stand before " + plugin + " (docs/install.md)"
+}
+
+// wrapping is what to write where dhcp-meta does not stand before a plugin.
+func wrapping(plugin string, list bool) string {
+	if list {
+		return "put {\"type\": \"dhcp-meta\"} behind " + plugin + " in the list of plugins (docs/configuration.md)"
+	}
+	return "write \"type\": \"dhcp-meta\", with " + plugin + " in \"delegate\" (docs/configuration.md)"
+}
+
+// isList tells whether the configuration is a list of plugins.
+func (d definition) isList() bool { return len(d.plugins) > 0 && d.plugins[0].Type == "" }
+
 func (d definition) ovn() bool {
 	return slices.ContainsFunc(d.plugins, func(p pluginConf) bool { return p.Type == ovnType })
 }
@@ -301,7 +324,7 @@ func judgeMisread(d definition) []Finding {
 		return nil
 	}
 	return []Finding{{NetworkWrong, Warning, "network " + d.name + " has a key dhcp, and gets no address by DHCP",
-		seen("dhcp is %s, not an object, so its plugin is called as if we were not there", d.misread), "write \"dhcp\": {}, if DHCP by us is meant"}}
+		seen("dhcp is %s, not an object, so its plugin is called as if we were not there", d.misread), "if DHCP by us is meant, " + d.simplest("write \"dhcp\": {}")}}
 }
 
 // judgeADD tells why an ADD on a network of ours fails, or is not what it seems to be.
@@ -323,11 +346,11 @@ func (e *examination) judgeADD(d definition) []Finding {
 	case d.passed && d.annotated:
 		return wrong(Error, "network "+d.name+" gets no address by DHCP: its plugin is not told that it is marked",
 			seen("it is marked by an annotation, and netAttachDefName of its configuration does not say %q%s", d.name, besides(d.described)),
-			fmt.Sprintf("set \"netAttachDefName\": %q in it, or \"dhcp\": {} in the place of the annotation", d.name))
+			d.simplest(fmt.Sprintf("set \"netAttachDefName\": %q in it, or \"dhcp\": {} in the place of the annotation", d.name)))
 	case d.passed:
 		return wrong(Warning, "it is its plugin's affair whether network "+d.name+" gets an address by DHCP",
 			"a dhcp object, or our type, stands deeper in its configuration than the plugins that Multus calls",
-			"write \"dhcp\": {} beside the type of the plugin that makes the interface, unless that one calls another plugin with what it has")
+			"unless that one calls another plugin with what it has, "+d.simplest("write \"dhcp\": {} beside the type of the plugin that makes the interface"))
 	case len(refused) > 0:
 		return wrong(Error, fails(refused[0]), errors.Join(refused...).Error(), mend)
 	}

@@ -103,6 +103,40 @@ func TestNetworks(t *testing.T) {
 	}
 }
 
+// Where a plugin is not told of a mark, the first way to mend it is to wrap it, which
+// OVN-Kubernetes' own cannot be.
+func TestSimplestWay(t *testing.T) {
+	const delegate, behind = `write "type": "dhcp-meta", with bridge in "delegate"`, `put {"type": "dhcp-meta"} behind bridge`
+	for name, tt := range map[string]struct {
+		config string
+		marks  map[string]string
+		first  string
+		says   []string
+	}{
+		"marked":             {head + `"type":"bridge"}`, marked, delegate, []string{"netAttachDefName", "stand before bridge"}},
+		"marked, a list":     {head + `"plugins":[{"type":"bridge"},{"type":"tuning"}]}`, marked, behind, []string{"netAttachDefName"}},
+		"marked, OVN":        {localnet + `,"netAttachDefName":"shop/other"}`, marked, `set "netAttachDefName"`, nil},
+		"dhcp is a word":     {head + `"type":"bridge","dhcp":"always"}`, nil, "if DHCP by us is meant, " + delegate, []string{`"dhcp": {}`, "stand before bridge"}},
+		"dhcp is a word too": {localnet + `,"dhcp":"always"}`, nil, `if DHCP by us is meant, write "dhcp": {}`, nil},
+		"too deep":           {head + `"type":"bridge","delegate":{"type":"macvlan","dhcp":{}}}`, nil, "unless that one calls another plugin with what it has, " + delegate, []string{`"dhcp": {}`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, e := examined(nad("n", tt.config, tt.marks), nad("other", ours+macv+"}", nil))
+			found := append(e.judgeADD(d), judgeMisread(d)...)
+			finds(t, found, NetworkWrong)
+			if !strings.HasPrefix(found[0].Do, tt.first) || !contains(found[0].Do, tt.says...) {
+				t.Errorf("want it to begin with %q and to say %q: %s", tt.first, tt.says, found[0].Do)
+			}
+		})
+	}
+	for name, config := range map[string]string{delegate: head + `"type":"bridge"}`, "mark it by": localnet + `}`} {
+		d, e := examined(nad("n", config, nil))
+		if found := e.judgeNamed(d.name); len(found) != 1 || !strings.HasPrefix(found[0].Do, "if it shall be, "+name) {
+			t.Errorf("want %q: %+v", name, found)
+		}
+	}
+}
+
 // What an ADD is said to fail with is what it fails with.
 func TestWhatAnADDFailsWith(t *testing.T) {
 	const named = ours + `"netAttachDefName":"shop/other",` + macv

@@ -143,11 +143,11 @@ func (j *judgement) run() []Finding {
 	if blind {
 		return j.found
 	}
-	needed := map[string][]string{} // networks, by plugin
+	needed := map[string][]definition{} // by plugin
 	for _, d := range j.networks {
 		for _, name := range d.interposed {
-			if !slices.Contains(needed[name], d.name) {
-				needed[name] = append(needed[name], d.name)
+			if !slices.ContainsFunc(needed[name], func(n definition) bool { return n.name == d.name }) {
+				needed[name] = append(needed[name], d)
 			}
 		}
 		j.delegates(d)
@@ -212,13 +212,26 @@ func (j *judgement) unsearched(name, otherwise string) string {
 	return otherwise
 }
 
-// before is what to do for a plugin that Multus finds before ours.
-func (j *judgement) before(name string) string {
+// before is what to do for a plugin that Multus finds before ours, and that networks
+// need. Where nobody has meant ours to stand before it, it is simpler to wrap it.
+func (j *judgement) before(name string, networks []definition) string {
 	front := filepath.Join(j.binDir, wrappers)
-	if j.searches(front) {
-		return fmt.Sprintf("nothing of that name is in %s, where Multus looks first: have the engine's init container install call dhcp-engine install --mode search-path --wrap %s", front, name)
+	_, told := j.told[name]
+	_, installed := j.find(filepath.Join(front, name))
+	wrap := ""
+	if !told && !installed && name != ovnType && len(networks) > 0 {
+		list := !slices.ContainsFunc(networks, func(d definition) bool { return !d.isList() })
+		wrap = wrapping(name, list) + "; or to stand before it: "
 	}
-	return fmt.Sprintf("set \"binDir\": \"%s\" in Multus's %s and CNI_PATH=%s in its daemon's environment; or install with --mode swap where Multus is somebody else's", front, configKey, j.binDir)
+	install := fmt.Sprintf("have the engine's init container install call dhcp-engine install --mode search-path --wrap %s", name)
+	search := fmt.Sprintf("set \"binDir\": \"%s\" in Multus's %s and CNI_PATH=%s in its daemon's environment; or install with --mode swap where Multus is somebody else's", front, configKey, j.binDir)
+	switch {
+	case j.searches(front):
+		return wrap + "nothing of that name is in " + front + ", where Multus looks first: " + install
+	case !installed:
+		return wrap + install + ", and " + search
+	}
+	return search
 }
 
 // there names what could have been meant by a name that nobody has.
@@ -236,14 +249,18 @@ func (j *judgement) there() string {
 
 // interposed looks for ours in front of a plugin, and for that plugin behind it.
 // networks are those that need it; none: it was installed, and none does yet.
-func (j *judgement) interposed(name string, networks []string) {
-	slices.Sort(networks)
-	level, whose := Error, "networks "+strings.Join(networks, ", ")+" get no address by DHCP"
-	switch len(networks) {
+func (j *judgement) interposed(name string, networks []definition) {
+	var names []string
+	for _, d := range networks {
+		names = append(names, d.name)
+	}
+	slices.Sort(names)
+	level, whose := Error, "networks "+strings.Join(names, ", ")+" get no address by DHCP"
+	switch len(names) {
 	case 0:
 		level, whose = Warning, "networks that will be marked get no address by DHCP"
 	case 1:
-		whose = "network " + networks[0] + " gets no address by DHCP"
+		whose = "network " + names[0] + " gets no address by DHCP"
 	}
 	first, ok := j.first(j.search, name)
 	switch {
@@ -266,7 +283,7 @@ func (j *judgement) interposed(name string, networks []string) {
 			return
 		}
 		j.add(MultusSearchPath, level, whose+": Multus finds "+name+" before dhcp-meta", seen("the first of %s that has it is %s", strings.Join(j.search, ", "), first.path),
-			j.before(name))
+			j.before(name, networks))
 		return
 	}
 	j.usable(first, level)

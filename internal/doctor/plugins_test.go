@@ -66,6 +66,7 @@ func TestRemedies(t *testing.T) {
 		"ours not searched":     {"", []string{front}, PluginMissing, "CNI_PATH=" + bin, "delete"},
 		"macvlan not searched":  {"", []string{front}, DelegateMissing, "CNI_PATH=" + bin, "misspelt"},
 		"wrappers not searched": {"", []string{bin}, MultusSearchPath, "binDir", "--wrap"},
+		"neither":               {front + "/" + ovn, []string{bin}, MultusSearchPath, "--wrap " + ovn + ", and set \"binDir\"", "delegate"},
 		"no wrapper":            {front + "/" + ovn, []string{front, bin}, MultusSearchPath, "--wrap " + ovn, "binDir"},
 		"wrappers gone":         {front + "/" + ovn, []string{front, bin}, SearchPathGone, "name " + bin + " in its place", "mount"},
 	} {
@@ -77,6 +78,44 @@ func TestRemedies(t *testing.T) {
 			i := slices.IndexFunc(found, func(f Finding) bool { return f.ID == tt.id })
 			if i < 0 || !strings.Contains(found[i].Do, tt.says) || strings.Contains(found[i].Do, tt.no) {
 				t.Errorf("want %s to say %q and not %q: %+v", tt.id, tt.says, tt.no, found)
+			}
+		})
+	}
+}
+
+// A plugin that is not OVN-Kubernetes' is wrapped more simply than stood before, unless
+// somebody has begun with that.
+func TestRemedyOfAPluginThatCanBeWrapped(t *testing.T) {
+	macvlan := func(name string, plugins ...pluginConf) definition {
+		return definition{name: name, ours: true, interposed: []string{"macvlan"}, plugins: plugins}
+	}
+	single, list := macvlan("a/b", pluginConf{Type: "macvlan"}), macvlan("a/list", pluginConf{}, pluginConf{Type: "macvlan"})
+	const delegate, behind, interpose = `write "type": "dhcp-meta", with macvlan in "delegate"`, `put {"type": "dhcp-meta"} behind macvlan`, "--wrap macvlan"
+	for name, tt := range map[string]struct {
+		networks []definition
+		search   []string
+		put      fakeShelf
+		told     map[string]install.Mode
+		first    string   // what it begins with
+		says, no []string // what it says besides, and what not
+	}{
+		"plain":       {[]definition{single}, []string{bin}, nil, nil, delegate, []string{interpose, "binDir"}, nil},
+		"a list":      {[]definition{list}, []string{bin}, nil, nil, behind, []string{interpose}, []string{"delegate"}},
+		"both":        {[]definition{list, single}, []string{bin}, nil, nil, delegate, nil, nil},
+		"search path": {[]definition{single}, []string{front, bin}, fakeShelf{front + "/" + ovn: own, bin + "/" + ovn: theirs}, nil, delegate, []string{interpose}, []string{"binDir"}},
+		"to be wrapped": {[]definition{single}, []string{bin}, nil, map[string]install.Mode{"macvlan": install.SearchPath}, "have the engine's init container",
+			[]string{interpose, "binDir"}, []string{"delegate"}},
+		"wrapped":           {[]definition{single}, []string{bin}, fakeShelf{front + "/macvlan": own}, nil, "set \"binDir\"", nil, []string{"delegate", interpose}},
+		"wrapped for later": {nil, []string{bin}, fakeShelf{front + "/macvlan": own}, nil, "set \"binDir\"", nil, []string{"delegate"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := fakeShelf{bin + "/dhcp-meta": own, bin + "/macvlan": theirs}
+			maps.Copy(s, tt.put)
+			j := judgement{shelf: s, binDir: bin, search: tt.search, known: true, networks: tt.networks, told: tt.told}
+			found := j.run()
+			finds(t, found, MultusSearchPath)
+			if do := found[0].Do; !strings.HasPrefix(do, tt.first) || !contains(do, tt.says...) || slices.ContainsFunc(tt.no, func(w string) bool { return strings.Contains(do, w) }) {
+				t.Errorf("want it to begin with %q, to say %q and not %q: %s", tt.first, tt.says, tt.no, do)
 			}
 		})
 	}

@@ -55,9 +55,10 @@ func networkMistakes() []mistake {
 		{name: "netAttachDefName of another network", want: []doctor.ID{doctor.NetworkWrong}, harm: made("other", func(c *clinic) any {
 			return with(wire("macvlan", rig.Uplink), "netAttachDefName", c.ns+"/office")
 		}, nil)},
-		{name: "marked, and its plugin not told", want: []doctor.ID{doctor.NetworkWrong, doctor.MultusSearchPath}, harm: made("untold", func(*clinic) any {
-			return object{"cniVersion": "1.0.0", "name": "untold", "type": "bridge"}
-		}, marked)},
+		{name: "marked, and its plugin not told", want: []doctor.ID{doctor.NetworkWrong, doctor.MultusSearchPath},
+			do: []string{`write "type": "dhcp-meta", with bridge in "delegate" (docs/configuration.md); or set "netAttachDefName"`, `"delegate" (docs/configuration.md); or to stand before it`}, harm: made("untold", func(*clinic) any {
+				return object{"cniVersion": "1.0.0", "name": "untold", "type": "bridge"}
+			}, marked)},
 		{name: "another network's name in netAttachDefName", want: []doctor.ID{doctor.NetworkWrong}, harm: made("misnamed",
 			func(c *clinic) any { return localnet(c.ns+"/elsewhere", nil) }, marked)},
 		{name: "ipam on a network of OVN-Kubernetes", want: []doctor.ID{doctor.NetworkIPAM}, harm: made("pool",

@@ -59,7 +59,7 @@ func (e *examination) checkPlugins(context.Context) ([]Finding, string) {
 		return []Finding{{BinDirUnseen, Note, "the node's plugins cannot be looked at: " + e.cfg.BinDir + " is not seen from here",
 			"no such folder", "mount it read-only into the engine's container at the same path, or say --bin-dir"}}, ""
 	}
-	j := judgement{shelf: s, binDir: e.cfg.BinDir, search: []string{e.cfg.BinDir}, networks: e.networks()}
+	j := judgement{shelf: s, binDir: e.cfg.BinDir, search: []string{e.cfg.BinDir}, networks: e.networks(), dropIn: e.cfg.DHCPSocket != ""}
 	if e.cluster != nil {
 		j.told = toldToWrap(e.cluster.pods, e.cfg.Installer)
 	}
@@ -107,7 +107,9 @@ type judgement struct {
 	networks []definition
 	// told are the plugins that installers on this node are told to wrap, each with the
 	// mode.
-	told   map[string]install.Mode
+	told map[string]install.Mode
+	// dropIn says that the engine serves those plugins that ask the dhcp plugin.
+	dropIn bool
 	found  []Finding
 	looked map[string]bool // paths that were judged
 }
@@ -146,6 +148,9 @@ func (j *judgement) run() []Finding {
 	needed := map[string][]definition{} // by plugin
 	for _, d := range j.networks {
 		for _, name := range d.interposed {
+			if j.dropIn && d.asks() { // which takes a dhcp object too
+				continue
+			}
 			if !slices.ContainsFunc(needed[name], func(n definition) bool { return n.name == d.name }) {
 				needed[name] = append(needed[name], d)
 			}

@@ -121,6 +121,17 @@ func TestRemedyOfAPluginThatCanBeWrapped(t *testing.T) {
 	}
 }
 
+// With the drop-in a network that asks the dhcp plugin has its dhcp object read, and
+// needs nobody before its plugin.
+func TestDropInNeedsNobodyBefore(t *testing.T) {
+	d, _ := examined(nad("n", head+`"type":"macvlan","ipam":{"type":"dhcp"},"dhcp":{}}`, nil))
+	for dropIn, want := range map[bool][]ID{true: nil, false: {MultusSearchPath}} {
+		j := judgement{shelf: fakeShelf{bin + "/dhcp-meta": own, bin + "/macvlan": theirs}, binDir: bin, search: []string{bin}, known: true,
+			networks: []definition{d}, dropIn: dropIn}
+		finds(t, j.run(), want...)
+	}
+}
+
 // All networks that a fault costs their addresses are named, each once and in order.
 func TestAllNetworksOfAFaultAreNamed(t *testing.T) {
 	of := func(names ...string) (all []definition) {

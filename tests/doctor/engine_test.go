@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -94,6 +95,8 @@ func engineMistakes() []mistake {
 		{name: "a dhcp daemon besides", note: doctor.DHCPDaemon, harm: dhcpDaemonAt(dhcpSocket)},
 		{name: "a dhcp daemon in our place", want: []doctor.ID{doctor.DHCPSocketForeign}, visit: env("DHCP_ENGINE_DHCP_SOCKET", dhcpSocket), harm: dhcpDaemonAt(dhcpSocket)},
 		{name: "the dhcp plugin served, and all is well", says: doctor.AreaDHCPSocket, visit: env("DHCP_ENGINE_DHCP_SOCKET", node.Socket)},
+		{name: "the dhcp plugin served, with settings beside", says: doctor.AreaPlugins, visit: env("DHCP_ENGINE_DHCP_SOCKET", node.Socket),
+			harm: made("settings", func(*clinic) any { return with(maps.Clone(asks), "dhcp", object{"timeout": "40s"}) }, nil)},
 		{name: "the dhcp plugin asked, and nobody there", want: []doctor.ID{doctor.DHCPSocketMissing},
 			do:   []string{"DHCP_ENGINE_DHCP_SOCKET=" + dhcpSocket, `"type": "dhcp-meta"`},
 			harm: made("asks", func(*clinic) any { return asks }, nil)},

@@ -33,6 +33,8 @@ const (
 	ourAnnotation = "dhcp-meta.io/pod-networks"
 	// foreignAnnotation is one that the policy of manifests/ refuses.
 	foreignAnnotation = "dhcp-meta.io/doctor"
+	// otherNode is none that has an engine: no node may have a name with an underscore.
+	otherNode = "another_node"
 )
 
 // rights are what the engine asks of the API; a test holds them against manifests/.
@@ -139,6 +141,9 @@ func (e *examination) checkKubernetes(ctx context.Context) ([]Finding, string) {
 	found = append(found, c.missingRights(ctx, wanted)...)
 	found = append(found, c.readPods(ctx, e.cfg.NodeName)...)
 	found = append(found, c.dryRun(ctx)...)
+	if e.cfg.LeaseObjects {
+		found = append(found, c.leaseObjects(ctx)...)
+	}
 	c.readNetworks(ctx)
 	return found, fmt.Sprintf("%s answers; account: %s, pods of this node: %d", e.cfg.Kubernetes.Host, c.user, len(c.pods))
 }
@@ -228,6 +233,39 @@ func (c *cluster) dryRun(ctx context.Context) []Finding {
 		return []Finding{{PolicyMissing, Warning, "nothing confines the engine's account to its own annotations",
 			seen("a dry run of annotation %s on pod %s/%s was let through", foreignAnnotation, pod.Namespace, pod.Name),
 			applyAgain + "; it has the admission policy dhcp-engine-pods and its binding (Kubernetes 1.30 or later)"}}
+	}
+	return nil
+}
+
+// leases is where the DHCPLease objects are, as manifests/ has them.
+const leases = "/apis/dhcp-meta.io/v1alpha1"
+
+// leaseObjects looks whether there is the kind, and by a dry run whether the engine could
+// write objects of other nodes: other people's changes the same policy refuses.
+func (c *cluster) leaseObjects(ctx context.Context) []Finding {
+	client := c.client.Discovery().RESTClient()
+	err := client.Get().AbsPath(leases, "dhcpleases").Param("limit", "1").Do(ctx).Error()
+	switch {
+	case apierrors.IsNotFound(err):
+		return []Finding{{LeaseKindMissing, Note, "the cluster has no DHCPLease objects, so kubectl get dhcpleases shows nothing", err.Error(),
+			"kubectl apply --server-side -f manifests/base/crd-dhcpleases.yaml, after which the engine writes them within a minute; or --lease-objects=false, if they are not wanted"}}
+	case err != nil, c.user != account, len(c.pods) == 0: // a right that is missing was told of
+		return nil
+	}
+	namespace := c.pods[0].Namespace
+	object, err := json.Marshal(map[string]any{
+		"apiVersion": "dhcp-meta.io/v1alpha1", "kind": "DHCPLease",
+		"metadata": map[string]any{"generateName": "doctor-", "namespace": namespace},
+		"status":   map[string]any{"pod": "doctor", "interface": "net1", "node": otherNode, "state": "Bound", "since": metav1.Now()},
+	})
+	if err == nil {
+		err = client.Post().AbsPath(leases, "namespaces", namespace, "dhcpleases").Param("dryRun", metav1.DryRunAll).
+			SetHeader("Content-Type", "application/json").Body(object).Do(ctx).Error()
+	}
+	if err == nil {
+		return []Finding{{PolicyMissing, Warning, "nothing confines the engine's account to DHCPLease objects of its own node",
+			seen("a dry run of an object of node %s in namespace %s was let through", otherNode, namespace),
+			applyAgain + "; it has the admission policy dhcp-engine-leases and its binding (Kubernetes 1.30 or later)"}}
 	}
 	return nil
 }

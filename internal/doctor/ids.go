@@ -72,6 +72,7 @@ const (
 	NodeName          ID = "node-name"
 	AnnotationRefused ID = "annotation-refused"
 	PolicyMissing     ID = "policy-missing"
+	LeaseKindMissing  ID = "lease-crd-missing"
 	ClockSkew         ID = "clock-skew"
 )
 

@@ -87,9 +87,25 @@ func kubeconfig(text func(*testing.T, *clinic) []byte) func(*testing.T, *clinic)
 	}
 }
 
+// deleted takes something of manifests/ out of the cluster.
+func deleted(kind, name string) func(*testing.T, *clinic) func() {
+	return func(t *testing.T, c *clinic) func() {
+		c.kube.Kubectl(t, "", "delete", kind, name)
+		return func() {
+			root, err := rig.ModuleRoot()
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.kube.Kubectl(t, "", "apply", "--server-side", "-k", filepath.Join(root, "manifests/base"))
+		}
+	}
+}
+
 func clusterMistakes() []mistake {
 	other := env("DHCP_ENGINE_KUBECONFIG", "/etc/dhcp-meta/other")
 	return []mistake{
+		{name: "policy of lease objects not applied", want: []doctor.ID{doctor.PolicyMissing}, do: []string{"dhcp-engine-leases"},
+			harm: deleted("validatingadmissionpolicybinding", "dhcp-engine-leases")},
 		{name: "no kubeconfig", want: []doctor.ID{doctor.APISettings}, visit: env("DHCP_ENGINE_KUBECONFIG", "/etc/dhcp-meta/nowhere")},
 		{name: "another node's name", want: []doctor.ID{doctor.NodeName, doctor.MultusMissing}, visit: env("DHCP_ENGINE_NODE_NAME", "node-of-nobody")},
 		{name: "a token that is over", want: []doctor.ID{doctor.APIUnauthorized}, visit: other, harm: kubeconfig(func(t *testing.T, c *clinic) []byte {
@@ -108,15 +124,10 @@ func clusterMistakes() []mistake {
 		{name: "an address that nobody has", want: []doctor.ID{doctor.APIUnreachable}, visit: other, harm: kubeconfig(func(t *testing.T, c *clinic) []byte {
 			return []byte(strings.ReplaceAll(string(c.kube.AdminKubeconfig(t)), ":6443", ":6444"))
 		})},
-		{name: "policy not applied", want: []doctor.ID{doctor.PolicyMissing}, harm: func(t *testing.T, c *clinic) func() {
-			c.kube.Kubectl(t, "", "delete", "validatingadmissionpolicybinding", "dhcp-engine-pods")
-			return func() {
-				root, err := rig.ModuleRoot()
-				if err != nil {
-					t.Fatal(err)
-				}
-				c.kube.Kubectl(t, "", "apply", "--server-side", "-k", filepath.Join(root, "manifests/base"))
-			}
-		}},
+		{name: "policy not applied", want: []doctor.ID{doctor.PolicyMissing}, do: []string{"dhcp-engine-pods"}, harm: deleted("validatingadmissionpolicybinding", "dhcp-engine-pods")},
+		{name: "policy of lease objects not applied, and none wanted", says: doctor.AreaKubernetes, visit: env("DHCP_ENGINE_LEASE_OBJECTS", "false"),
+			harm: deleted("validatingadmissionpolicybinding", "dhcp-engine-leases")},
+		{name: "no lease objects", note: doctor.LeaseKindMissing, do: []string{"manifests/base/crd-dhcpleases.yaml", "--lease-objects=false"},
+			harm: deleted("crd", "dhcpleases.dhcp-meta.io")},
 	}
 }

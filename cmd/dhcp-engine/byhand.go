@@ -82,7 +82,7 @@ func runRelease(ctx context.Context, args []string, std streams) error {
 	in := newInput("release", std.environment)
 	id := in.operand("ID")
 	socket := in.socket()
-	sure := in.yes("yes", "do it: the pod goes on to run, without this address, until it gets a new sandbox")
+	sure := in.yes("yes", "do it: the pod goes on to run, without this address, until it gets a new sandbox; the guest of a VM keeps it, and it is reported no longer")
 	if err := in.parse(args); err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func runRelease(ctx context.Context, args []string, std streams) error {
 		return fmt.Errorf("release: %w", err)
 	}
 	if !*sure {
-		return usageError{fmt.Errorf("release: %s has no address afterwards, until it gets a new sandbox; say --yes if it shall be so", whose(s))}
+		return usageError{fmt.Errorf("release: %s %s; say --yes if it shall be so", whose(s), releaseOf(s).costs)}
 	}
 	if !namesForSure(*id, s) {
 		return usageError{fmt.Errorf("release: %q is too short to take an address away by, it is %s: give the id as dhcp-engine leases prints it", *id, whose(s))}
@@ -104,8 +104,24 @@ func runRelease(ctx context.Context, args []string, std streams) error {
 	if err := (api.Client{Socket: *socket}).Release(ctx, s.AttachmentID); err != nil {
 		return fmt.Errorf("release %s: %w", s.AttachmentID, err)
 	}
-	_, err = fmt.Fprintln(std.stdout, printable(whose(s)+" has no address now, and is no longer kept by the engine"))
+	_, err = fmt.Fprintln(std.stdout, printable(whose(s)+" "+releaseOf(s).done))
 	return err
+}
+
+// outcome is what a release does to an attachment, in words: before it, and after it.
+type outcome struct{ costs, done string }
+
+func releaseOf(s api.Status) outcome {
+	switch s.State {
+	case "REPORTED": // the lease is its guest's
+		return outcome{"is reported no longer afterwards, until it gets a new sandbox, and its guest goes on with the address",
+			"is reported no longer, and its guest goes on with the address"}
+	case "ORPHANED":
+		return outcome{"gives its address back, which waits for a new sandbox of its pod: that one may get another", "has given its address back"}
+	case "SUPERSEDED", "RELEASING": // which the engine refuses
+		return outcome{"has nothing to give back any longer", "has ended"}
+	}
+	return outcome{"has no address afterwards, until it gets a new sandbox", "has no address now, and is no longer kept by the engine"}
 }
 
 // whose is an attachment in words.

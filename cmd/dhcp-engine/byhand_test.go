@@ -93,6 +93,37 @@ func TestRelease(t *testing.T) {
 	}
 }
 
+// What a release costs goes by what the attachment has: a guest keeps its address, and a
+// pod whose interface is gone has none already.
+func TestReleaseByState(t *testing.T) {
+	const loses = "has no address"
+	for state, tt := range map[string]struct {
+		before, after string
+		loses         bool
+	}{
+		"BOUND":      {"no address afterwards, until it gets a new sandbox", "no address now", true},
+		"REBINDING":  {"no address afterwards", "no address now", true},
+		"REPORTED":   {"is reported no longer afterwards, until it gets a new sandbox, and its guest goes on with the address", "is reported no longer, and its guest goes on with the address", false},
+		"ORPHANED":   {"gives its address back, which waits for a new sandbox of its pod", "has given its address back", false},
+		"SUPERSEDED": {"has nothing to give back any longer", "has ended", false},
+		"RELEASING":  {"has nothing to give back any longer", "has ended", false},
+	} {
+		t.Run(state, func(t *testing.T) {
+			s := testStatuses()[0]
+			s.State = state
+			b := &backend{list: []api.Status{s}}
+			code, _, stderr := called(t, b, "release", s.AttachmentID.String())
+			if code != exitUsage || !strings.Contains(stderr, tt.before) || !strings.Contains(stderr, "--yes") || strings.Contains(stderr, loses) != tt.loses || b.calls != nil {
+				t.Errorf("exit code %d, calls %v, want %q: %s", code, b.calls, tt.before, stderr)
+			}
+			code, stdout, stderr := called(t, b, "release", "--yes", s.AttachmentID.String())
+			if code != exitOK || !strings.Contains(stdout, tt.after) || strings.Contains(stdout, loses) != tt.loses {
+				t.Errorf("exit code %d, want %q: %s%s", code, tt.after, stdout, stderr)
+			}
+		})
+	}
+}
+
 func testReport() api.ProbeReport {
 	return api.ProbeReport{
 		Netns: "/run/netns/web", IfName: "net1", HardwareAddr: "02:00:5e:00:53:01", Kind: "macvlan", ClientID: "0102005e005301",

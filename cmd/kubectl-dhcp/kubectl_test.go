@@ -133,7 +133,7 @@ func TestCommandsOnPods(t *testing.T) {
 
 		{"bad several interfaces", []string{"renew", "web-0"}, nil, "several interfaces of pod shop/web-0 have addresses by DHCP: name one of net1, net2", 1},
 		{"bad interface", []string{"renew", "web-1", "eth0"}, nil, "interface eth0 of pod shop/web-1 has nothing by DHCP: these have: net1", 1},
-		{"bad pod without a lease", []string{"renew", "plain"}, nil, "keeps nothing for pod shop/plain", 1},
+		{"bad pod without a lease", []string{"renew", "plain"}, nil, "keeps nothing for pod shop/plain: is one of its networks for DHCP, and did it start, or was its lease released by hand: kubectl describe pod", 1},
 		{"bad pod", []string{"renew", "nobody"}, nil, "no pod nobody is in namespace shop", 1},
 		{"bad unscheduled", []string{"renew", "new"}, nil, "pod shop/new is on no node yet", 1},
 		{"bad node without an engine", []string{"renew", "far"}, nil, "no dhcp-engine pod is on node n9 (namespace dhcp-meta, label app.kubernetes.io/name=dhcp-engine)", 1},

@@ -79,7 +79,7 @@ func choose(all []lease, pod, ifName string) (lease, error) {
 	case len(found) == 1:
 		return found[0], nil
 	case len(names) == 0:
-		return lease{}, fmt.Errorf("the dhcp-engine of its node keeps nothing for pod %s: is one of its networks for DHCP, and did it start: kubectl describe pod", pod)
+		return lease{}, fmt.Errorf("the dhcp-engine of its node keeps nothing for pod %s: is one of its networks for DHCP, and did it start, or was its lease released by hand: kubectl describe pod", pod)
 	case len(found) == 0:
 		return lease{}, fmt.Errorf("interface %s of pod %s has nothing by DHCP: these have: %s", ifName, pod, has)
 	}
@@ -96,7 +96,7 @@ func runRenew(ctx context.Context, verb string, args []string, std streams) erro
 // runRelease is `kubectl dhcp release`.
 func runRelease(ctx context.Context, args []string, std streams) error {
 	in := newInput("release", "POD [INTERFACE]")
-	sure := in.flags.Bool("yes", false, "the pod shall have no address afterwards, until it gets a new sandbox")
+	sure := in.flags.Bool("yes", false, "do it: the pod goes on to run, without this address, until it gets a new sandbox; the guest of a VM keeps it, and it is reported no longer")
 	return in.onAttachment(ctx, args, std, func(l lease) []string {
 		if *sure {
 			return []string{"release", "--yes", l.AttachmentID.String()}

@@ -20,13 +20,13 @@ func runDoctor(ctx context.Context, args []string, std streams) error {
 	r := declareEngine(in)
 	output := in.output()
 	bin := in.binDir()
-	network := in.flags.String("network", "", "`namespace/name` of a network on which a DHCPDISCOVER is sent, on the interface of a pod that is on it")
+	network := in.flags.String("network", "", "`namespace/name` of a network on which a DHCPDISCOVER is sent, on the interface of a pod that is on it, or the name in its configuration")
 	if err := in.parse(args); err != nil {
 		return err
 	}
 	cfg := in.config(r)
-	if ns, name, ok := strings.Cut(*network, "/"); *network != "" && (!ok || ns == "" || name == "") {
-		in.check("network", fmt.Errorf("%q is not of the form namespace/name", *network))
+	if ns, name, ok := strings.Cut(*network, "/"); ok && (ns == "" || name == "") {
+		in.check("network", fmt.Errorf("%q is neither namespace/name nor the name in a configuration", *network))
 	}
 	if err := in.err(); err != nil {
 		return err

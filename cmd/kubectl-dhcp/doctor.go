@@ -12,7 +12,7 @@ import (
 func runDoctor(ctx context.Context, args []string, std streams) error {
 	in := newInput("doctor", "")
 	node := in.flags.String("node", "", "look at this `node` alone; without it at all, one after another")
-	network := in.flags.String("network", "", "send a DHCPDISCOVER too, on this network, `namespace/name`")
+	network := in.flags.String("network", "", "send a DHCPDISCOVER too, on this network, `namespace/name` of its NetworkAttachmentDefinition, or the name in its configuration")
 	output := in.flags.StringP("output", "o", "table", "`format`, table or json")
 	if _, err := in.parse(args, 0, 0); err != nil {
 		return err

@@ -21,7 +21,11 @@ func (e *examination) discover(ctx context.Context) ([]Finding, string) {
 	if name == "" || e.attachments == nil {
 		return nil, ""
 	}
-	if found := e.judgeNamed(name); found != nil {
+	name, found := e.called(name)
+	if found == nil {
+		found = e.judgeNamed(name)
+	}
+	if found != nil {
 		return found, ""
 	}
 	a, ok := e.attachmentOn(name)
@@ -38,6 +42,34 @@ func (e *examination) discover(ctx context.Context) ([]Finding, string) {
 	return judgeOffers(name, on, report), fmt.Sprintf("%s offers %s on network %s", serversOf(report), addressesOf(report), name)
 }
 
+// called finds the definition whose configuration has a name, if it is one alone. A name
+// with a slash is a definition's own: no configuration has such a name.
+func (e *examination) called(name string) (string, []Finding) {
+	if strings.Contains(name, "/") {
+		return name, nil
+	}
+	var of []string
+	known := e.cluster != nil && e.cluster.networkErr == nil
+	for _, d := range e.networks() {
+		if d.network == name {
+			of = append(of, d.name)
+		}
+	}
+	for _, a := range e.attachments {
+		if !known && a.Network == name && a.NAD != "" {
+			of = append(of, a.NAD)
+		}
+	}
+	slices.Sort(of)
+	switch of = slices.Compact(of); {
+	case len(of) > 1:
+		return "", []Finding{{DiscoverUnknown, Error, "several networks are called " + name + " in their configurations", strings.Join(of, ", "), "name one of them"}}
+	case len(of) == 1 && known:
+		return of[0], nil
+	}
+	return name, nil
+}
+
 // judgeNamed refuses a network that cannot be asked on.
 func (e *examination) judgeNamed(name string) []Finding {
 	if e.cluster == nil || e.cluster.networkErr != nil {
@@ -48,7 +80,7 @@ func (e *examination) judgeNamed(name string) []Finding {
 	switch {
 	case i < 0:
 		return []Finding{{DiscoverUnknown, Error, "there is no network " + name, seen("the cluster has %d NetworkAttachmentDefinitions, and none of that name", len(all)),
-			"write namespace/name as kubectl get net-attach-def -A has them"}}
+			"write namespace/name as kubectl get net-attach-def -A has them, or the name in its configuration"}}
 	case all[i].asksDaemon() && e.cfg.DHCPSocket == "":
 		return []Finding{{DiscoverUnmarked, Error, "network " + name + " is not for DHCP by us", "it asks the plugin dhcp, and --dhcp-socket is off", e.dropIn()}}
 	case all[i].ours, all[i].asksDaemon():
@@ -74,11 +106,11 @@ func (e *examination) attachmentOn(name string) (best attachment, ok bool) {
 }
 
 func (e *examination) onNetwork(a attachment, name string) bool {
-	if a.NAD == name { // also in the middle of its ADD
+	if a.NAD == name || a.Network == name { // also in the middle of its ADD
 		return true
 	}
-	_, short, _ := strings.Cut(name, "/")
 	if e.cluster == nil {
+		_, short, _ := strings.Cut(name, "/")
 		return a.Network == short
 	}
 	for _, pod := range e.cluster.pods {

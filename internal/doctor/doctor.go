@@ -103,8 +103,8 @@ type Config struct {
 	// Northbound is OVN's north database; an empty address: it is not used.
 	Northbound ovnnb.Config
 
-	// Network is a definition, "namespace/name", on which a DISCOVER shall be sent;
-	// empty: none.
+	// Network is a definition, "namespace/name", or the name in its configuration, on
+	// which a DISCOVER shall be sent; empty: none.
 	Network string
 }
 

@@ -267,6 +267,58 @@ func TestDiscoverOnANamedNetwork(t *testing.T) {
 	}
 }
 
+// A network may be named as its configuration calls it, if that is clear.
+func TestDiscoverOnANetworkByItsOwnName(t *testing.T) {
+	named := func(name, config string) nadv1.NetworkAttachmentDefinition { return nad(name, config, nil) }
+	defined := &cluster{networks: defineAll([]nadv1.NetworkAttachmentDefinition{
+		named("office", `{"cniVersion":"1.0.0","name":"office-lan","type":"dhcp-meta",`+macv+`}`), named("nameless", `{"cniVersion":"1.0.0","type":"dhcp-meta",`+macv+`}`),
+		named("a", head+`"type":"dhcp-meta",`+macv+`}`), named("b", head+`"type":"dhcp-meta",`+macv+`}`), named("file", ""), named("cut", `{`),
+	})}
+	unknown := &cluster{networkErr: errors.New("forbidden")}
+	kept := func(pairs ...string) (all []attachment) {
+		for i := 0; i < len(pairs); i += 2 {
+			all = append(all, attachment{Network: pairs[i], NAD: pairs[i+1], State: "BOUND"})
+		}
+		return all
+	}
+	for name, tt := range map[string]struct {
+		cluster     *cluster
+		attachments []attachment
+		network     string
+		want        string
+		found       []ID
+		on          bool // that an attachment is found
+	}{
+		"its own name":            {defined, kept("office-lan", "shop/office"), "office-lan", "shop/office", nil, true},
+		"its definition":          {defined, kept("office-lan", "shop/office"), "shop/office", "shop/office", nil, true},
+		"none in it":              {defined, nil, "nameless", "shop/nameless", nil, false},
+		"in a file":               {defined, nil, "file", "shop/file", []ID{DiscoverUnmarked}, false},
+		"several":                 {defined, nil, "n", "", []ID{DiscoverUnknown}, false},
+		"nobody's":                {defined, kept("lab", "shop/lab"), "lab", "lab", []ID{DiscoverUnknown}, true},
+		"no cluster":              {nil, kept("office-lan", "shop/office", "office-lan", "shop/office"), "office-lan", "office-lan", nil, true},
+		"no cluster, no other":    {nil, kept("office-lan", ""), "office-lan", "office-lan", nil, true},
+		"no cluster, several":     {nil, kept("office-lan", "shop/office", "office-lan", "depot/office"), "office-lan", "", []ID{DiscoverUnknown}, false},
+		"no cluster, nobody's":    {nil, kept("office-lan", "shop/office"), "office", "office", nil, false},
+		"definitions not read":    {unknown, kept("office-lan", "shop/office"), "office-lan", "office-lan", nil, true},
+		"definitions, by another": {unknown, kept("office-lan", "shop/office"), "shop/office", "shop/office", nil, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := examination{cluster: tt.cluster, attachments: tt.attachments}
+			got, found := e.called(tt.network)
+			if got != tt.want {
+				t.Errorf("it is %q, want %q", got, tt.want)
+			}
+			if found == nil {
+				found = e.judgeNamed(got)
+			}
+			finds(t, found, tt.found...)
+			if _, on := e.attachmentOn(got); on != tt.on {
+				t.Errorf("an attachment is on it: %v, want %v", on, tt.on)
+			}
+		})
+	}
+}
+
 // The interface on a network is known by what the engine has of it, or by what Multus
 // wrote on its pod.
 func TestAttachmentOnANetwork(t *testing.T) {

@@ -36,7 +36,9 @@ const (
 // definition is a NetworkAttachmentDefinition, as far as it is looked at.
 type definition struct {
 	name string // namespace/name
-	nad  *nadv1.NetworkAttachmentDefinition
+	// network is what its configuration calls it.
+	network string
+	nad     *nadv1.NetworkAttachmentDefinition
 	// ours: its addresses come by us; annotated: by its annotation.
 	ours, annotated bool
 	settings        network.Settings
@@ -90,10 +92,14 @@ func define(nad *nadv1.NetworkAttachmentDefinition, marked func(name string) boo
 	d := definition{name: nad.Namespace + "/" + nad.Name, nad: nad, annotated: kube.Annotated(nad)}
 	d.ours, d.settings = kube.Describe(nad)
 	d.described = kube.Refusal(nad, nad)
-	var outer pluginConf
+	var outer struct {
+		pluginConf
+		Name string `json:"name"`
+	}
 	if json.Unmarshal([]byte(nad.Spec.Config), &outer) == nil { // otherwise unread or described has it
 		d.plugins = outer.all()
 	}
+	d.network = cmp.Or(outer.Name, nad.Name) // as Multus has it
 	all, err := callsOf(nad)
 	if err != nil {
 		d.unread = err

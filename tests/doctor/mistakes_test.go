@@ -118,6 +118,13 @@ func TestU27DiscoverOnANetwork(t *testing.T) {
 			t.Errorf("no offer is told of: %+v", report.Findings)
 		}
 	})
+	t.Run("by the name in its configuration", func(t *testing.T) {
+		if report := c.expect(t, args("--network=office"), ""); !well(report, doctor.AreaDiscover) {
+			t.Errorf("it is not asked on: %+v", report.Findings)
+		}
+		defer c.network(t, "annex", wire("macvlan", rig.Uplink), nil)()
+		c.expect(t, args("--network=office"), "", doctor.DiscoverUnknown)
+	})
 	t.Run("silence", func(t *testing.T) {
 		c.server.Stop(t)
 		c.expect(t, onNetwork(t, c, "office"), "", doctor.DiscoverSilent)

@@ -20,7 +20,7 @@ func runDoctor(ctx context.Context, args []string, std streams) error {
 	r := declareEngine(in)
 	output := in.output()
 	bin := in.binDir()
-	network := in.flags.String("network", "", "`namespace/name` of a network on which a DHCPDISCOVER is sent, on the interface of a pod that is on it, or the name in its configuration")
+	network := in.flags.String("network", "", "`namespace/name` of a network, or the name in its configuration, on which a DHCPDISCOVER is sent, on the interface of a pod that is on it")
 	if err := in.parse(args); err != nil {
 		return err
 	}

@@ -9,8 +9,10 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
+	"github.com/spf13/pflag"
 	"k8s.io/client-go/util/exec"
 	"k8s.io/klog/v2"
 
@@ -43,7 +45,8 @@ Usage:
   kubectl dhcp doctor [--node NODE]              look for what is wrong with the installation
   kubectl dhcp version                           print the version
 
-Each has its flags behind -h.
+Each has its flags behind -h. Those by which kubectl finds a cluster (-n, --context, ...)
+may stand before the command too.
 `
 
 // streams are where a command writes to.
@@ -69,7 +72,7 @@ func commandNamed(name string) command {
 			_, err := fmt.Fprintln(std.stdout, build.Version())
 			return err
 		}
-	case "help", "-h", "--help":
+	case "help":
 		return func(context.Context, []string, streams) error { return helpError(usage) }
 	}
 	return nil
@@ -77,16 +80,15 @@ func commandNamed(name string) command {
 
 // run executes the program and returns its exit code.
 func run(ctx context.Context, args []string, std streams) int {
-	name := ""
-	if len(args) > 0 {
-		name, args = args[0], args[1:]
-	}
-	var err error
-	if do := commandNamed(name); do != nil {
+	name, args, err := split(args)
+	do := commandNamed(name)
+	switch {
+	case err != nil:
+	case do != nil:
 		err = do(ctx, args, std)
-	} else if name == "" {
+	case name == "":
 		err = usageError{fmt.Errorf("no command\n\n%s", usage)}
-	} else {
+	default:
 		err = usageError{fmt.Errorf("unknown command %q\n\n%s", name, usage)}
 	}
 	var help helpError
@@ -106,6 +108,23 @@ func run(ctx context.Context, args []string, std streams) int {
 		return exitUsage
 	}
 	return exitFailed
+}
+
+// split finds the command among args, and what it is given: flags for a connection may
+// stand before it too, as kubectl itself takes them.
+func split(args []string) (name string, rest []string, err error) {
+	in := newInput("", "")
+	in.flags.SetInterspersed(false)
+	switch err := in.flags.Parse(args); {
+	case errors.Is(err, pflag.ErrHelp):
+		return "help", nil, nil
+	case err != nil:
+		return "", nil, usageError{fmt.Errorf("before the command: %w: its flags come after it (kubectl dhcp -h lists the commands)", err)}
+	case in.flags.NArg() == 0:
+		return "", nil, nil
+	}
+	at := len(args) - in.flags.NArg()
+	return args[at], slices.Concat(args[:at], args[at+1:]), nil
 }
 
 // usageError is an error in what the user wrote.

@@ -189,36 +189,28 @@ func TestExpiryAndRecovery(t *testing.T) {
 	})
 }
 
+// A link that comes back after T1 carries at once what has waited for it, long before
+// the machine would send again.
 func TestLinkWithoutCarrierAtT1(t *testing.T) {
-	simulate(t, func(t *testing.T, w *world) {
-		s := w.space("c1", 1)
-		e, _ := w.start()
-		mustAttach(t, e, "c1")
-		up := make(chan struct{})
-		w.change(func() { s.carrier = up })
-		time.Sleep(55 * time.Minute)
-		w.since()
-		close(up)
-		synctest.Wait()
-		wantNotes(t, w, "REQUEST to all", "put leased 10.77.0.50/24", "configure 10.77.0.50/24")
-	})
-}
-
-// A link that comes back a while after T1 carries at once what has waited for it, long
-// before the machine would send again.
-func TestLinkThatComesBackAfterT1(t *testing.T) {
-	simulate(t, func(t *testing.T, w *world) {
-		s := w.space("c1", 1)
-		e, _ := w.start()
-		mustAttach(t, e, "c1")
-		up := make(chan struct{})
-		w.change(func() { s.carrier = up })
-		time.Sleep(30*time.Minute + 2*tellAfter)
-		w.since()
-		close(up)
-		synctest.Wait()
-		wantNotes(t, w, "REQUEST to 10.77.0.1", "put leased 10.77.0.50/24", "configure 10.77.0.50/24")
-	})
+	for request, down := range map[string]time.Duration{
+		"REQUEST to 10.77.0.1": 30*time.Minute + 2*tellAfter,
+		"REQUEST to all":       55 * time.Minute,
+	} {
+		t.Run(request, func(t *testing.T) {
+			simulate(t, func(t *testing.T, w *world) {
+				s := w.space("c1", 1)
+				e, _ := w.start()
+				mustAttach(t, e, "c1")
+				up := make(chan struct{})
+				w.change(func() { s.carrier = up })
+				time.Sleep(down)
+				w.since()
+				close(up)
+				synctest.Wait()
+				wantNotes(t, w, request, "put leased 10.77.0.50/24", "configure 10.77.0.50/24")
+			})
+		})
+	}
 }
 
 // A reason that is over is not told of for ever.

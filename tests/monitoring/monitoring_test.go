@@ -202,6 +202,87 @@ func TestQueriesAreSound(t *testing.T) {
 	promtool(t, "check", "rules", file)
 }
 
+// A Prometheus without the operator: docs/operations.md has what it scrapes, and a command
+// that makes its rule file.
+func TestDocumentedWithoutTheOperator(t *testing.T) {
+	page := string(read(t, "../../docs/operations.md"))
+	block := func(language, with string) string {
+		for _, m := range regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllStringSubmatch(page, -1) {
+			if strings.Contains(m[1], with) {
+				return m[1]
+			}
+		}
+		t.Fatalf("docs/operations.md has no block with %q", with)
+		return ""
+	}
+
+	site := t.TempDir()
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(root, filepath.Join(site, "dhcp-meta")); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "bash", "-euc", block("sh", "alerts.yaml"))
+	cmd.Dir = site
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	made, err := filepath.Glob(site + "/*.yaml")
+	if err != nil || len(made) != 1 {
+		t.Fatalf("the command makes %q: %v", made, err)
+	}
+	promtool(t, "check", "rules", made[0])
+	var object struct{ Spec any }
+	var rules any
+	for file, into := range map[string]any{manifests + "alerts.yaml": &object, made[0]: &rules} {
+		if err := yaml.Unmarshal(read(t, file), into); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+	}
+	if diff := cmp.Diff(object.Spec, rules); diff != "" {
+		t.Errorf("rules (-manifest +made):\n%s", diff)
+	}
+
+	// Debian's promtool knows no pods: they stand there as Kubernetes would tell of them.
+	var config map[string]any
+	if err := yaml.UnmarshalStrict([]byte(block("yaml", "scrape_configs")), &config); err != nil {
+		t.Fatal(err)
+	}
+	scrape := config["scrape_configs"].([]any)[0].(map[string]any)
+	delete(scrape, "kubernetes_sd_configs")
+	pod := func(address, name, port string) any {
+		return map[string]any{"targets": []string{address}, "labels": map[string]string{
+			"__meta_kubernetes_pod_label_app_kubernetes_io_name": name, "__meta_kubernetes_pod_container_port_name": port,
+			"__meta_kubernetes_pod_node_name": "n1",
+		}}
+	}
+	scrape["static_configs"] = []any{
+		pod("10.0.0.1:9767", "dhcp-engine", "metrics"), pod("10.0.0.2", "dhcp-engine", ""), pod("10.0.0.3:9767", "another", "metrics"),
+	}
+	out, err := exec.CommandContext(t.Context(), "promtool", "check", "service-discovery", "--timeout=1s",
+		write(t, "prometheus.yaml", config), scrape["job_name"].(string)).Output()
+	if err != nil {
+		t.Fatalf("promtool: %v\n%s", err, out)
+	}
+	var targets []struct {
+		Labels map[string]string `json:"labels"`
+	}
+	if err := json.Unmarshal(out[strings.Index(string(out), "["):], &targets); err != nil {
+		t.Fatalf("%v in\n%s", err, out)
+	}
+	var got []map[string]string
+	for _, target := range targets {
+		if len(target.Labels) > 0 { // those that are dropped have none
+			got = append(got, target.Labels)
+		}
+	}
+	if len(got) != 1 || got[0]["instance"] != "10.0.0.1:9767" || got[0]["job"] != "dhcp-engine" || got[0]["node"] != "n1" {
+		t.Errorf("scraped is %v, want the engine's port alone, with its node", got)
+	}
+}
+
 // At rest no rule says anything; each seeded fault is told by the rule of its name.
 func TestAlerts(t *testing.T) {
 	var object struct{ Spec any }

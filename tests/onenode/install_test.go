@@ -67,7 +67,7 @@ func (k kustomization) apply(t *testing.T, s *site, tag string) {
 
 func (k kustomization) takeOut(t *testing.T, s *site) {
 	t.Helper()
-	s.Kubectl(t, "", "delete", "--namespace="+namespace, "--timeout="+patience.String(), "daemonset/dhcp-engine")
+	s.Kubectl(t, "", "delete", "daemonset", "dhcp-engine", "dhcp-meta-uninstall", "--ignore-not-found", "--namespace="+namespace, "--timeout="+patience.String())
 	kustomization{folder: "uninstall"}.apply(t, s, tagOne)
 	s.node.RolloutStatus(t, namespace, "dhcp-meta-uninstall")
 	s.Kubectl(t, "", "delete", "-k", k.write(t, tagOne), "--ignore-not-found", "--timeout="+patience.String())

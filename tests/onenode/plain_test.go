@@ -44,6 +44,25 @@ func TestU13B89PodOnAMacvlanNetwork(t *testing.T) {
 	s.awaitObjects(t, ns)
 }
 
+// Taken out in the wrong order, what the cluster has before what the node has, and installed
+// once more, as docs/install.md says: the engine goes on with the leases, and the end of the
+// test takes everything out.
+func TestTakenOutInTheWrongOrder(t *testing.T) {
+	s := shared(t)
+	s.install(t, plain)
+	ns := s.namespace(t)
+	s.NAD(t, ns, "site", macvlan(), nil)
+	pod := s.awaitRunning(t, s.pod(t, ns, "site"))
+	net1 := s.leased(t, pod, "net1")
+	mark := s.server.Lines.Len()
+	s.Kubectl(t, "", "delete", "-k", plain.write(t, tagOne), "--timeout="+patience.String())
+	s.update(t, plain, tagOne)
+	s.checkKept(t, pod, net1, mark)
+	s.awaitObjects(t, ns, net1.addr)
+	s.delete(t, pod)
+	s.awaitReleased(t, mark, net1)
+}
+
 // awaitObjects waits until the DHCPLeases of a namespace are those of the addresses.
 func (s *site) awaitObjects(t *testing.T, ns string, addrs ...netip.Addr) {
 	t.Helper()

@@ -27,6 +27,7 @@ func TestChangeOverFromTheReferenceDaemonAndBack(t *testing.T) {
 	t.Cleanup(func() {
 		s.Kubectl(t, "", "delete", "deployments", "--all", "--namespace="+ns, "--timeout="+patience.String())
 		s.Kubectl(t, "", "wait", "pods", "--all", "--for=delete", "--namespace="+ns, "--timeout="+patience.String())
+		s.Kubectl(t, "", "delete", "network-attachment-definitions", "--all", "--namespace="+ns) // nobody serves them now, says doctor
 		s.endReference(t)
 		s.node.Run(t, "rm", "-r", filepath.Dir(referenceSocket))
 	})

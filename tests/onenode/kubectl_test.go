@@ -40,19 +40,22 @@ func (s *site) asked(t *testing.T, pod *corev1.Pod, network string, net1 iface) 
 	}
 }
 
-// kubectlDHCP builds the plugin of kubectl; the result runs it, which must succeed.
-func (s *site) kubectlDHCP(t *testing.T, ns string) func(verb string, args ...string) string {
+// buildKubectlDHCP builds the plugin of kubectl, and returns its folder.
+func buildKubectlDHCP(t *testing.T) string {
 	t.Helper()
-	root, err := rig.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
 	folder := t.TempDir()
-	build := exec.Command("go", "build", "-o", folder, "./cmd/kubectl-dhcp")
-	build.Dir = root
+	build := exec.Command("go", "build", "-ldflags=-X github.com/dhcp-meta/dhcp-meta/internal/build.version="+tagOne, "-o", folder, "./cmd/kubectl-dhcp")
+	build.Dir = root(t)
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build kubectl-dhcp: %v\n%s", err, out)
 	}
+	return folder
+}
+
+// kubectlDHCP builds the plugin of kubectl; the result runs it, which must succeed.
+func (s *site) kubectlDHCP(t *testing.T, ns string) func(verb string, args ...string) string {
+	t.Helper()
+	folder := buildKubectlDHCP(t)
 	return func(verb string, args ...string) string {
 		t.Helper()
 		args = append([]string{verb, "--namespace=" + ns}, args...)

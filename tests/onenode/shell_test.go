@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"github.com/dhcp-meta/dhcp-meta/tests/rig"
@@ -18,7 +19,8 @@ const welcome = `
 A cluster of one node with Multus, and nothing of dhcp-meta on it. This is a shell on the
 node; its first commands can be those of docs/install.md, from "Install it" on.
 
-  kubectl, helm      are cluster admin
+  kubectl, helm      are cluster admin; kubectl dhcp is there too
+  dhcp-meta          in this folder is the clone
   %[1]s
                      and %[2]s: our image, of two versions
   %[3]s
@@ -27,7 +29,8 @@ node; its first commands can be those of docs/install.md, from "Install it" on.
   %[6]s
                      what that server logs
 
-The node's files are memory, of which doctor warns (state-memory). exit ends it all.
+The node's files are memory, of which doctor warns (state-memory). exit ends it all, with
+what this folder has besides the clone.
 
 `
 
@@ -43,7 +46,7 @@ func TestShell(t *testing.T) {
 	const kubeconfig, log = "/etc/kubernetes/admin.conf", "/var/log/dhcp-server.log"
 	s.node.Write(t, kubeconfig, s.AdminKubeconfig(t))
 	s.logServer(t, s.node.Path(log))
-	path := os.Getenv("PATH")
+	path := buildKubectlDHCP(t) + ":" + os.Getenv("PATH")
 	for _, module := range []string{"kubernetes", "manifests-tools"} {
 		bin, err := rig.ToolCache(module)
 		if err != nil {
@@ -53,7 +56,7 @@ func TestShell(t *testing.T) {
 	}
 
 	fmt.Printf(welcome, imageName+":"+tagOne, tagTwo, web, rig.Uplink, rig.ServerAddr.Masked(), log)
-	cmd := s.node.Enter(exec.Command("bash", "-c", `cd "$1" && exec bash --norc`, "bash", root(t)))
+	cmd := s.node.Enter(exec.Command("bash", "-c", `cd "$1" && exec bash --norc`, "bash", besideTheClone(t)))
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "PATH="+path, "PS1=playground# ")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	// The status is that of the last command that was typed.
@@ -61,6 +64,21 @@ func TestShell(t *testing.T) {
 	if err := cmd.Run(); err != nil && !errors.As(err, &status) {
 		t.Fatal(err)
 	}
+	// Whoever leaves a shell has passed no test: of the package's PASS nothing is said.
+	var err error
+	if os.Stdout, err = os.OpenFile(os.DevNull, os.O_WRONLY, 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// besideTheClone is a folder that holds the clone as dhcp-meta, whatever its own is called.
+func besideTheClone(t *testing.T) string {
+	t.Helper()
+	folder := t.TempDir()
+	if err := os.Symlink(root(t), filepath.Join(folder, "dhcp-meta")); err != nil {
+		t.Fatal(err)
+	}
+	return folder
 }
 
 // logServer writes what the server logs into a file, until the test ends.

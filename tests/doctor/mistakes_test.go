@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"context"
 	"maps"
 	"slices"
 	"strings"
@@ -129,25 +128,7 @@ func TestU27DiscoverOnANetwork(t *testing.T) {
 		c.server.Stop(t)
 		c.expect(t, onNetwork(t, c, "office"), "", doctor.DiscoverSilent)
 	})
-	t.Run("silence while an ADD waits", func(t *testing.T) {
-		c.network(t, "waiting", wire("macvlan", rig.Uplink), nil)
-		pod := c.kube.Pod(t, c.ns, kube.PodSpec{Node: c.node.Name, Networks: "waiting"})
-		ctx, cancel := context.WithCancel(t.Context())
-		addC := make(chan error, 1)
-		go func() {
-			_, err := c.runtime.Sandbox(t, pod).TryAdd(ctx)
-			addC <- err
-		}()
-		report := c.expect(t, onNetwork(t, c, "waiting"), "", doctor.DiscoverSilent)
-		if !slices.ContainsFunc(report.Findings, func(f doctor.Finding) bool { return contains(f.How, "net1 of pod "+c.ns+"/"+pod.Name) }) {
-			t.Errorf("it was not asked in the pod that waits: %+v", report.Findings)
-		}
-		c.kube.DeletePod(t, pod)
-		if err := <-addC; err == nil {
-			t.Error("ADD without a server succeeds")
-		}
-		cancel()
-	})
+	t.Run("silence while an ADD waits", func(t *testing.T) { discoverWhileAnAddWaits(t, c) })
 	t.Run("no mask", func(t *testing.T) {
 		cfg := rig.Pool(0, 0)
 		cfg.LeaseFile, cfg.Dnsmasq = c.server.Config().LeaseFile, []string{"--dhcp-option=option:netmask"}
@@ -177,4 +158,23 @@ func TestU27DiscoverOnANetwork(t *testing.T) {
 		c.node.Run(t, "nsenter", "--net="+pod, "ip", "link", "del", "net1")
 		c.expect(t, onNetwork(t, c, "office"), "", doctor.DiscoverFailed)
 	})
+}
+
+// discoverWhileAnAddWaits has the question asked in a pod that no server gives an address.
+func discoverWhileAnAddWaits(t *testing.T, c *clinic) {
+	c.network(t, "waiting", wire("macvlan", rig.Uplink), nil)
+	pod := c.kube.Pod(t, c.ns, kube.PodSpec{Node: c.node.Name, Networks: "waiting"})
+	addC := make(chan error, 1)
+	go func() {
+		_, err := c.runtime.Sandbox(t, pod).TryAdd(t.Context())
+		addC <- err
+	}()
+	report := c.expect(t, onNetwork(t, c, "waiting"), "", doctor.DiscoverSilent)
+	if !slices.ContainsFunc(report.Findings, func(f doctor.Finding) bool { return contains(f.How, "net1 of pod "+c.ns+"/"+pod.Name) }) {
+		t.Errorf("it was not asked in the pod that waits: %+v", report.Findings)
+	}
+	c.kube.DeletePod(t, pod)
+	if err := <-addC; err == nil {
+		t.Error("ADD without a server succeeds")
+	}
 }

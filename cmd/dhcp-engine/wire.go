@@ -77,8 +77,7 @@ func serve(ctx context.Context, cfg config, log *slog.Logger) error {
 		return err
 	}
 	log.Info("dhcp-engine listens", "version", build.Version(), "socket", cfg.socket, "stateDir", cfg.stateDir,
-		"metrics", metrics.at(), "pprof", profiles.at(), "netnsRoots", cfg.netnsRoots,
-		cfg.settings())
+		"metrics", metrics.at(), "pprof", profiles.at(), "netnsRoots", cfg.netnsRoots, cfg.settings())
 
 	err = running{eng, api, socket, plugin, []*listener{metrics, profiles}, around}.run(ctx)
 	log.Info("dhcp-engine ends; leases stay")

@@ -30,7 +30,12 @@ func TestK26K27B60OneNetworkForAllAndItsAddressIsWritten(t *testing.T) {
 
 	const foreign = `{ "default":{"ip_addresses":["10.244.0.5/24"],"mac_address":"0a:58:0a:f4:00:05","n":1.0} , "`
 	const other = `"infra/other" : {"mac_address":"0a:58:0a:f4:00:06","ip_address":"10.9.0.1\/8"}, "x":{}}`
-	for name, labels := range map[string]map[string]string{"container": nil, "VM": {"kubevirt.io": "virt-launcher"}} {
+	// The VM comes last: what the server holds for its guest stays there.
+	for _, tt := range []struct {
+		name   string
+		labels map[string]string
+	}{{"container", nil}, {"VM", map[string]string{"kubevirt.io": "virt-launcher"}}} {
+		name, labels := tt.name, tt.labels
 		before := foreign + nad + `":{"ip_addresses":null,"mac_address":"02:00:00:00:60:01","role":"secondary","unknown":[1, 2]},` + other
 		s := l.sandbox(t, kube.PodSpec{Networks: "site", Labels: labels, Annotations: map[string]string{podNetworks: before}})
 		s.Add(t)
